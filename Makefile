@@ -189,7 +189,7 @@ $(library): $(lib_objects)
 
 # Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
 # may have another one (tests/host_dlopen.c).
-own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -static-libgcc -Wl$(comma)--defsym$(comma)_ZN9__gnu_cxx27__verbose_terminate_handlerEv=_ZN4duet11end_processEv)
+own_cxx = $(if $(findstring zig,$(CXX)),,-static-libstdc++ -shared-libgcc -Wl$(comma)--defsym$(comma)_ZN9__gnu_cxx27__verbose_terminate_handlerEv=_ZN4duet11end_processEv)
 soname = libduet.so$(if $(filter %.so,$@),,.$(firstword $(subst ., ,$(version))))
 $(BUILD)/libduet.so $(BUILD)/libduet.so.$(version): $(lib_objects)
 	@test $(config) = shared || { echo "$@: want config=shared"; exit 1; }

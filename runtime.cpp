@@ -19,7 +19,7 @@ duet_status null_argument(const char* call, const char* name, error_text& err) {
 }
 
 // Makes a handle and fills it. The handle is stored also when that fails, so that the text can be read from it.
-template <class Handle, class Fill> duet_status create(const char* call, Handle** out, Fill fill) noexcept {
+template <class Handle, class Fill> duet_status create(const char* call, Handle** out, Fill fill) {
     return guarded_shared(0, [&](error_text& err) -> duet_status {
         if (!out) return null_argument(call, "out", err);
         *out = nullptr;
@@ -31,24 +31,24 @@ template <class Handle, class Fill> duet_status create(const char* call, Handle*
 
 // The same for handles whose text is the handle's own: fill(handle, args...).
 template <class Handle, class Fill, class... Args>
-duet_status create_own(const char* call, Handle** out, Fill fill, Args... args) noexcept {
+duet_status create_own(const char* call, Handle** out, Fill fill, Args... args) {
     return create(call, out, [&](Handle& h) { return guarded(h.err, [&] { return fill(h, args...); }); });
 }
 
-duet_status create_model(duet_model** out, const model_source& from, const duet_model_params* params) noexcept {
+duet_status create_model(duet_model** out, const model_source& from, const duet_model_params* params) {
     return create(from.call, out,
                   [&](duet_model& m) { return guarded(m.source.err, [&] { return open_model(m, from, params); }); });
 }
 
 // A call on a file or a model, which threads share: f(handle, args..., err).
 template <class F, class... Args>
-duet_status with_file(const char* call, const duet_file* file, F f, Args... args) noexcept {
+duet_status with_file(const char* call, const duet_file* file, F f, Args... args) {
     return guarded_shared(file ? file->number : 0, [&](error_text& err) -> duet_status {
         return file ? f(*file, args..., err) : null_argument(call, "file", err);
     });
 }
 template <class F, class... Args>
-duet_status with_model(const char* call, const duet_model* model, F f, Args... args) noexcept {
+duet_status with_model(const char* call, const duet_model* model, F f, Args... args) {
     return guarded_shared(model ? model->source.number : 0, [&](error_text& err) -> duet_status {
         return model ? f(*model, args..., err) : null_argument(call, "model", err);
     });
@@ -66,7 +66,7 @@ const char* text_of_error(const duet_model* model) noexcept { return text_of_err
 
 // A call on a writer, as a rule of one of its members: f(writer, args..., err).
 template <class F, class... Args>
-duet_status with_writer(const char* call, duet_writer* writer, const void* key, F f, Args... args) noexcept {
+duet_status with_writer(const char* call, duet_writer* writer, const void* key, F f, Args... args) {
     return guarded_call(call, writer, [&](duet_writer& w) -> duet_status {
         return key ? std::invoke(f, w.writer, args..., w.err)
                    : fail(w.err, DUET_ERR_ARG, "%s: want a key, name or data, got NULL", call);
@@ -75,14 +75,14 @@ duet_status with_writer(const char* call, duet_writer* writer, const void* key, 
 
 // A call on a session that was made, and one on a sequence of it: f(session, seq, args...).
 template <class F, class... Args>
-duet_status with_session(const char* call, duet_session* session, F f, Args... args) noexcept {
+duet_status with_session(const char* call, duet_session* session, F f, Args... args) {
     return guarded_call(call, session, [&](duet_session& s) -> duet_status {
         DUET_TRY(check_session(s, call));
         return f(s, args...);
     });
 }
 template <class F, class... Args>
-duet_status with_sequence(const char* call, duet_session* session, int32_t seq, F f, Args... args) noexcept {
+duet_status with_sequence(const char* call, duet_session* session, int32_t seq, F f, Args... args) {
     return with_session(call, session, [&](duet_session& s) -> duet_status {
         DUET_TRY(check_sequence(s, call, seq));
         return f(s, seq, args...);
@@ -91,7 +91,7 @@ duet_status with_sequence(const char* call, duet_session* session, int32_t seq, 
 
 constexpr const duet_type_info* kNoType = nullptr;
 
-template <class F> void guarded_void(F f) noexcept {
+template <class F> void guarded_void(F f) {
     (void)guarded_shared(0, [&](error_text&) {
         f();
         return DUET_OK;

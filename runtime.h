@@ -388,8 +388,8 @@ DUET_DEFAULTS(duet_model_params) /* duet_model_params_init, duet_model_params_de
  *             DUET_LOAD_COPY */
 DUET_API_STATUS duet_model_open(const char* path, const duet_model_params* params, duet_model** out);
 
-/* Opens a model from memory: the block stays the caller's, must not change, and must outlive the model. Or from a
- * callback, which is called during this call only: the file's n_bytes are read into memory that the model owns.
+/* Opens a model from memory: the block, at a multiple of 8 bytes, stays the caller's, must not change, and must
+ * outlive the model. Or from a callback, called during this call only: n_bytes are read into memory of the model.
  * Returns, Thread, Cost as duet_model_open */
 DUET_API_STATUS duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
                                        duet_model** out);

@@ -68,8 +68,7 @@ void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, si
 
 // Returns a chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
 // q8_0 is fetched `ahead`.
-const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool transposed, ptrdiff_t ahead,
-                         float* out) {
+const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool is_key, ptrdiff_t ahead, float* out) {
     const size_t n = (size_t)d * kAttnChunk;
     if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;
     if (c.limits.cache_type == DUET_CACHE_F16) {
@@ -79,7 +78,7 @@ const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool 
     for (size_t i = 0; i < n; i += kBlock * kAttnChunk) {
         alignas(64) float scale[kAttnChunk];
         c.kernels->half_to_float((const uint16_t*)(head + n) + i / kBlock, kAttnChunk, scale);
-        c.kernels->codes_to_float((const int8_t*)head + i, scale, transposed, ahead, out + i);
+        c.kernels->codes_to_float((const int8_t*)head + i, scale, is_key, ahead, out + i);
     }
     return out;
 }

@@ -211,8 +211,7 @@ struct cpu_kernels {
 
 // Writes kBlock * kAttnChunk values of a q8_0 cache. A key's scale serves 32 dims of a position, a value's scale 32
 // neighbouring elements. `ahead` is how many bytes further on the codes lie that are wanted next.
-inline void cache_codes_to_float(const int8_t* codes, const float* scale, bool is_key, ptrdiff_t ahead,
-                                 float* __restrict y) {
+inline void cache_to_float(const int8_t* codes, const float* scale, bool is_key, ptrdiff_t ahead, float* __restrict y) {
     for (size_t i = 0; i < kBlock * kAttnChunk; i += kBlock) {
         if (i % kAttnChunk == 0) __builtin_prefetch(codes + i + ahead);
         if (is_key)

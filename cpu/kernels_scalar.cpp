@@ -127,7 +127,7 @@ constexpr cpu_kernels make_scalar() {
     k.conv = conv;
     k.state_steps = state_steps;
     k.half_to_float = half_to_float_row;
-    k.codes_to_float = cache_codes_to_float;
+    k.codes_to_float = cache_to_float;
     return k;
 }
 

@@ -174,6 +174,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
         c.last_shape = shape;
     }
     if (!c.is_again) return launch_batch(c, nullptr, err);
+    c.recordings.reserve(c.recordings.size() + 1);  // What is recorded is freed with them.
     gpu_recording r{.shape = shape, .n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays};
     error_text why;
     if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && !shape.first_op && !make_walk(c, &r, why)) {

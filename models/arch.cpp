@@ -256,9 +256,9 @@ int32_t graph_builder::rope(const rope_options& options) {
     auto divide = [&](std::vector<double>& freq, weight_id w) {
         const float* r = floats(w);
         for (int32_t i = 0; r && i < n; i++) {
-            if (!(r[i] > 0 && r[i] <= FLT_MAX))
+            if (!(r[i] >= 1e-6f && r[i] <= FLT_MAX))
                 fail_with(DUET_ERR_FORMAT, "tensor " + graph.weights[(size_t)w].name + ": factor " + std::to_string(i) +
-                                               ": want a finite number above 0, got " + std::to_string(r[i]));
+                                               ": want 0.000001 to the largest float, got " + std::to_string(r[i]));
             freq[(size_t)i] /= (double)r[i];
         }
     };
@@ -360,6 +360,7 @@ bool graph_builder::read_pooled(const char* name, int64_t n_in, bool is_square, 
     const gguf_tensor* t = file.find_tensor(std::string(name) + ".weight");
     if (!t || status != DUET_OK) return false;
     const int64_t n_out = is_square ? n_in : t->dims[1];
+    if (n_out > 1 << 20) return fail_with(DUET_ERR_FORMAT, "tensor " + std::string(t->name) + ": too wide"), false;
     pooled_layer l;
     l.w = tensor(std::string(name) + ".weight", true, n_in, n_out);
     l.b = tensor(std::string(name) + ".bias", false, n_out);

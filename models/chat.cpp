@@ -68,6 +68,8 @@ value adapted_call(const value& call, bool wants_text) {
         traced_text json;
         if (write_json(arguments, {}, &json, ignored) != DUET_OK) return call;
         changed = value::of_text(std::move(json));
+    } else if (!wants_text && (arguments.is_null() || (arguments.is_string() && arguments.as_string().empty()))) {
+        changed = value::of_map({});
     } else if (!wants_text && arguments.is_string()) {
         if (parse_json(arguments.as_string(), &changed, ignored) != DUET_OK || !changed.is_map()) return call;
     } else return call;

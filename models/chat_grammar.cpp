@@ -31,9 +31,9 @@ struct call_writer {
         return b.sequence({literal(bytes.substr(0, n)), digit, literal(bytes.substr(n + 1))});
     }
 
-    expr json(const value& schema) {
+    expr json(const value& schema, const value* root = nullptr) {
         expr out = b.nothing();
-        if (status == DUET_OK) status = add_schema(schema, {}, b, &out, err);
+        if (status == DUET_OK) status = add_schema(schema, {.root = root}, b, &out, err);
         return out;
     }
 
@@ -62,27 +62,26 @@ struct call_writer {
 
     // Matches one argument's value. root has the definitions that the schema may refer to.
     expr argument(const value& schema, const value& root) {
-        std::vector<value_member> members;
-        if (schema.is_map()) members = schema.members();
-        for (const char* key : {"$defs", "definitions"})
-            if (const value* defs = root.find(key)) members.emplace_back(key, *defs);
-        const value whole = value::of_map(std::move(members));
         const uint32_t types = schema_types(root, schema);
         if (row.form == chat_form::gemma)
-            return types && !(types & ~(kJsonNumber | kJsonBool | kJsonNull)) ? json(whole) : gemma_value(types);
+            return types && !(types & (kJsonString | kJsonList | kJsonMap)) ? json(schema, &root) : gemma_value(types);
         if (row.param_begin.empty()) {  // Python's words, beside JSON's
             if (types == kJsonBool) return b.one_of_texts({"True", "False"});
-            return types & kJsonNull ? b.any_of({json(whole), b.literal("None")}) : json(whole);
+            return types & kJsonNull ? b.any_of({json(schema, &root), b.literal("None")}) : json(schema, &root);
         }
-        if (types && !(types & kJsonString)) return json(whole);
+        if (types && !(types & kJsonString)) return json(schema, &root);
         const value ref = member_of(schema, "$ref");
         const value* to = ref.is_string() ? find_place(root, ref.as_string()) : nullptr;
-        const value list = member_of(to ? *to : schema, "enum");
-        if (list.is_list() && types == kJsonString) {
+        const value &at = to ? *to : schema, one = member_of(at, "const"), many = member_of(at, "enum"),
+                    list = one.is_string() ? value::of_list({one}) : many;
+        if (list.is_list() && (types & kJsonString)) {
             std::vector<std::string> texts;
+            std::vector<expr> all;
             for (const value& v : list.items())
                 if (v.is_string()) texts.emplace_back(v.as_string());
-            return b.one_of_texts(texts);
+                else all.push_back(json(value::of_map({{"const", v}})));
+            all.push_back(b.one_of_texts(texts));
+            return b.any_of(all);
         }
         const size_t close = row.param_end.find('<');
         return b.without({std::string(row.param_end.substr(close, row.param_end.find('>') + 1 - close))}, false);
@@ -117,8 +116,10 @@ struct call_writer {
     }
 
     expr call(const chat_tool& tool) {
-        const value any_object = value::of_map({{"type", value::of_string("object")}});
-        const value& schema = tool.parameters.is_map() ? tool.parameters : any_object;
+        std::vector<value_member> members;
+        if (tool.parameters.is_map()) members = tool.parameters.members();
+        members.emplace_back("type", value::of_string("object"));  // the parser reads no others
+        const value schema = value::of_map(std::move(members));
         const expr arguments = row.key_end.empty() ? json(schema) : parameters(schema);
         return b.sequence(
             {literal(row.call_begin), b.literal(tool.name), literal(row.name_end), arguments, literal(row.call_end)});

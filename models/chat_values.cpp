@@ -195,7 +195,7 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
     else if (c == '\n') return step::more;  // a line that goes on
     else if (const char* p = c ? strchr(kFrom, c) : nullptr) append_json_byte(kTo[p - kFrom], out);
     else {
-        if (!strchr("\\'\"", c) || !c) append_json_byte('\\', out);
+        if (!strchr("\\'\"/", c) || !c) append_json_byte('\\', out);
         append_json_byte(c, out);
     }
     return step::more;

@@ -478,10 +478,10 @@ bool is_without_text(const error_text& err) { return err.text.find("no text matc
 
 duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
                         grammar* compiled, error_text& err) {
-    schema_reader reader(schema, err, builder.schema_work);
+    schema_reader reader(options.root ? *options.root : schema, err, builder.schema_work);
     schema_set set;
     error_text build_error;
-    DUET_TRY(reader.check());
+    DUET_TRY(reader.check(schema));
     DUET_TRY(reader.add(schema, &set));
     const duet_status status = compile_set(reader, set, options, builder, out, compiled, build_error);
     if (status == DUET_OK || build_error.text.empty()) return status;

@@ -29,6 +29,7 @@ struct schema_options {
     // The white space between the parts of a value: one space, or a new line and at most this many spaces or tabs. 0:
     // no white space.
     uint32_t max_indent = 16;
+    const value* root = nullptr;  // what $ref begins at; null: the schema itself
 };
 
 constexpr int kSchemaMaxDepth = 100;          // depth of the schema as a value; also of allOf and $ref within one value

@@ -200,8 +200,8 @@ void schema_reader::note_empty(const value& schema, std::string_view keyword, st
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
-duet_status schema_reader::check() {
-    if (is_deep(root, kSchemaMaxDepth))
+duet_status schema_reader::check(const value& schema) {
+    if (is_deep(schema, kSchemaMaxDepth))
         return fail(err, DUET_ERR_FULL, "schema: want at most %d levels inside each other", kSchemaMaxDepth);
     return DUET_OK;
 }

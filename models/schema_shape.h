@@ -61,7 +61,7 @@ class schema_reader {
     schema_reader(const value& root, error_text& err, size_t& work) : root(root), err(err), work(work) {}
 
     // Checks the depth of the schema as a whole. It must be called first.
-    duet_status check();
+    duet_status check(const value& schema);
 
     // Adds a schema, and all schemas that $ref and allOf lead to.
     duet_status add(const value& schema, schema_set* set) { return add(schema, -1, 0, set); }

@@ -203,7 +203,7 @@ value dict(native_call& c) {
             members.push_back({parts[0], parts[1]});
         }
     }
-    for (const auto& [key, v] : c.rest->named) members.push_back({c.run.make(key), v});
+    for (const auto& [key, v] : c.rest->named) members.push_back({value::of_string(key), v});
     return c.run.make_map(std::move(members));
 }
 

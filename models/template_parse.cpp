@@ -366,8 +366,7 @@ class template_parser {
             const bool is_named = now().kind == token_kind::name && is_text(next(), "=");
             if (is_named) {
                 const int32_t name = tree_.name_id(now().text);
-                if (std::find(n->names.begin(), n->names.end(), name) != n->names.end())
-                    wrong("an argument is named twice");
+                if (std::ranges::find(n->names, name) != n->names.end()) wrong("an argument is named twice");
                 step();
                 step();
                 n->names.push_back(name);

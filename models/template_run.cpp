@@ -263,7 +263,7 @@ value template_run::call_macro(const value& self, call_arguments& arguments) {
     if ((n->op & kMacroCaller) && !has_caller) set(kNameCaller, take_named(kNameCaller, "No caller defined").first);
     if (n->op & kMacroKwargs) {
         std::vector<value_member> members;
-        for (auto& [key, v] : arguments.named) members.push_back({make(key), std::move(v)});
+        for (auto& [key, v] : arguments.named) members.push_back({value::of_string(key), std::move(v)});
         set(kNameKwargs, make_map(std::move(members)));
     } else if (!arguments.named.empty()) {
         fail(name + "no keyword argument '" + arguments.named[0].first + "'");
@@ -372,8 +372,7 @@ void template_run::prepare_variables(const value& variables) {
             root_[i] = undefined("'" + tree.names[i] + "' is undefined");
         }
     }
-    for (int32_t name : tree.root->names)
-        root_[(size_t)name] = undefined("'" + tree.names[(size_t)name] + "' is undefined");
+    for (int32_t i : tree.root->names) root_[(size_t)i] = undefined("'" + tree.names[(size_t)i] + "' is undefined");
     const value* messages = variables.find("messages");
     if (!messages || !messages->is_list()) return;
     message_starts_.assign(messages->items().size(), -1);

@@ -266,8 +266,7 @@ std::vector<text_line> split_lines(std::string_view text) {
     for (size_t at = 0; at < text.size();) {
         const size_t end = at;
         const uint32_t cp = next_char(text, &at);
-        if (!((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029))
-            continue;
+        if (cp - 10 > 3 && cp - 0x1c > 2 && cp != 0x85 && cp != 0x2028 && cp != 0x2029) continue;
         at += cp == '\r' && at < text.size() && text[at] == '\n';
         lines.push_back({begin, end - begin, at - end});
         begin = at;

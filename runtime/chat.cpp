@@ -144,9 +144,8 @@ duet_status check_content(const value& content, const char* what, size_t i, erro
         return fail(err, DUET_ERR_ARG, "%s: message %zu: content: want text, null or a list of parts", what, i);
     for (size_t k = 0; k < content.items().size(); k++) {
         const value &part = content.items()[k], type = member_of(part, "type");
-        if (part.is_string() || (member_of(part, "text").is_string() &&
-                                 (type.is_null() || (type.is_string() && type.as_string().ends_with("text")))))
-            continue;
+        const bool is_text = type.is_null() || (type.is_string() && type.as_string().ends_with("text"));
+        if (part.is_string() || (is_text && member_of(part, "text").is_string())) continue;
         return fail(err, DUET_ERR_ARG, "%s: message %zu: content: part %zu: want {\"type\": \"text\", \"text\": ...}%s",
                     what, i, k, type.is_string() ? (", got type " + printable(type.as_string())).c_str() : "");
     }
@@ -269,7 +268,7 @@ duet_status render_template(std::string_view source, std::string_view variables,
     DUET_TRY(compiled.render(given, time, &rendered, err));
     const std::string& text = rendered.text.bytes;
     *n_bytes = text.size();
-    memcpy(out, text.data(), std::min(text.size(), max_bytes));
+    std::copy_n(text.begin(), std::min<size_t>(text.size(), max_bytes), out);
     if (text.size() <= max_bytes) return DUET_OK;
     return fail(err, DUET_ERR_FULL, "duet_template_render: the text has %zu bytes, there is room for %zu", text.size(),
                 max_bytes);

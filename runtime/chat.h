@@ -100,8 +100,7 @@ duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sample
                        duet_chat_turn** out);
 duet_status next_of_turn(duet_chat_turn& t, duet_chat_event* event);
 void keep_answer(duet_chat_turn& t);
-duet_status save_chat(duet_chat& c, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
-                      uint64_t* n_bytes);
+duet_status save_chat(duet_chat& c, duet_session* s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes);
 duet_status load_chat(duet_chat& c, duet_session* session, int32_t seq, const void* data, uint64_t n_bytes);
 
 }  // namespace duet

@@ -207,14 +207,14 @@ expr thinking_part(const duet_chat& c, bool is_open, grammar_builder& b) {
     const expr blanks = b.repeat(b.one_char({{' ', ' '}, {'\n', '\n'}}), 0, kMaxChatBlanks);
     if (c.form == chat_form::harmony) {
         const expr one = b.sequence(
-            {b.literal("<|channel|>analysis<|message|>"), b.until({"<|end|>"}), b.literal("<|start|>assistant")});
+            {b.spelled("<|channel|>analysis<|message|>"), b.until({"<|end|>"}), b.spelled("<|start|>assistant")});
         return b.repeat(one, 0);
     }
     const thinking_markers& markers = thinking_markers_of(c.thinking);
     if (markers.open.empty() || (!is_open && c.request.thinking == 0)) return b.empty();
     const expr rest = b.sequence({b.until({std::string(markers.close)}), blanks});
     if (is_open) return rest;
-    return b.optional(b.sequence({blanks, b.literal(markers.open), rest}));
+    return b.optional(b.sequence({blanks, b.spelled(markers.open), rest}));
 }
 
 duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, grammar_builder& b, answer_parts* parts,
@@ -227,7 +227,7 @@ duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, gra
     rules.json_schema = p.json_schema;
     if (parts->has_body) DUET_TRY(add_body(rules, b, &parts->body, err));
     if (parts->has_body && c.form == chat_form::harmony)
-        parts->body = b.sequence({b.literal("<|channel|>final<|message|>"), parts->body});
+        parts->body = b.sequence({b.spelled("<|channel|>final<|message|>"), parts->body});
     return DUET_OK;
 }
 
@@ -240,7 +240,7 @@ duet_status call_part(const duet_chat& c, std::string_view choice, bool parallel
     if (tools.empty() && (is_named || choice == "required"))
         return fail(err, DUET_ERR_ARG, "tool_choice: %s '%s'", is_named ? "there is no tool" : "there are no tools for",
                     printable(choice).c_str());
-    if (tools.empty()) return DUET_OK;
+    if (tools.empty() || (choice == "none" && parts->has_body)) return DUET_OK;
     parts->has_calls = true;
     return add_calls(c.form, tools, parallel && !is_named, b, &parts->calls, &parts->triggers, err);
 }
@@ -263,8 +263,7 @@ duet_status create_chat_grammar(const duet_chat& c, const duet_chat_grammar_para
     DUET_TRY(body_part(c, p, b, &parts, err));
     DUET_TRY(call_part(c, choice, p.parallel != 0, b, &parts, err));
     if (!parts.has_body && !parts.has_calls)
-        return fail(err, DUET_ERR_ARG,
-                    "duet_chat_grammar: want tools, gbnf or json_schema: else nothing is to be kept to");
+        return fail(err, DUET_ERR_ARG, "duet_chat_grammar: want tools, gbnf or json_schema: else nothing is kept to");
     const bool may_call = choice == "auto" && parts.has_calls;
     expr answer = parts.calls;  // required, or one that was named
     if (choice == "none" || choice == "auto") {

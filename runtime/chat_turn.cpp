@@ -141,6 +141,10 @@ void keep_answer(duet_chat_turn& t) {
             std::vector<value> calls = before->val.items();
             calls.insert(calls.end(), m.val.items().begin(), m.val.items().end());
             before->val = value::of_list(std::move(calls));
+        } else if (m.key.as_string() == "content" && before->val.is_list() && m.val.is_string()) {
+            std::vector<value> parts = before->val.items();
+            parts.push_back(value::of_map({{"type", value::of_string("text")}, {"text", m.val}}));
+            before->val = value::of_list(std::move(parts));
         } else if (m.key.as_string() != "role" && before->val.is_string())
             before->val = value::of_string(std::string(before->val.as_string()) + std::string(m.val.as_string()));
         else if (before->val.is_null()) before->val = m.val;
@@ -166,12 +170,11 @@ uint64_t padded(uint64_t n_bytes) { return (n_bytes + 7) / 8 * 8; }
 
 }  // namespace
 
-duet_status save_chat(duet_chat& c, duet_session* session, int32_t seq, void* out, uint64_t max_bytes,
-                      uint64_t* n_bytes) {
+duet_status save_chat(duet_chat& c, duet_session* s, int32_t seq, void* out, uint64_t max_bytes, uint64_t* n_bytes) {
     constexpr const char* kCall = "duet_chat_save";
     DUET_TRY(check_chat(c, kCall, c.err));
     if (!n_bytes) return fail(c.err, DUET_ERR_ARG, "%s: n_bytes is NULL", kCall);
-    if (session && !has_sequence(*session, seq))
+    if (s && !has_sequence(*s, seq))
         return fail(c.err, DUET_ERR_ARG, "%s: sequence %d is not of the session", kCall, seq);
     traced_text json;
     DUET_TRY(write_json(value::of_list(c.messages), {}, &json, c.err));
@@ -182,16 +185,16 @@ duet_status save_chat(duet_chat& c, duet_session* session, int32_t seq, void* ou
     h.json_hash = hash_words((const uint8_t*)json.bytes.data(), json.bytes.size(), h.n_json_bytes);
     const uint64_t state_at = sizeof h + json.bytes.size();
     const auto save_state = [&](void* to, uint64_t room) -> duet_status {
-        const duet_status st = save_sequence(*session, seq, to, room, &h.n_state_bytes);
-        return st == DUET_OK ? st : fail(c.err, st, "%s", session->err.text.c_str());
+        const duet_status st = save_sequence(*s, seq, to, room, &h.n_state_bytes);
+        return st == DUET_OK ? st : fail(c.err, st, "%s", s->err.text.c_str());
     };
-    if (session) DUET_TRY(save_state(nullptr, 0));
+    if (s) DUET_TRY(save_state(nullptr, 0));
     *n_bytes = state_at + h.n_state_bytes;
     if (!out) return DUET_OK;
     if (max_bytes < *n_bytes)
         return fail(c.err, DUET_ERR_FULL, "%s: the conversation has %llu bytes, there is room for %llu", kCall,
                     (unsigned long long)*n_bytes, (unsigned long long)max_bytes);
-    if (session) DUET_TRY(save_state((uint8_t*)out + state_at, h.n_state_bytes));
+    if (s) DUET_TRY(save_state((uint8_t*)out + state_at, h.n_state_bytes));
     memcpy(out, &h, sizeof h);
     memcpy((uint8_t*)out + sizeof h, json.bytes.data(), json.bytes.size());
     return DUET_OK;
@@ -202,8 +205,7 @@ duet_status load_chat(duet_chat& c, duet_session* session, int32_t seq, const vo
     DUET_TRY(check_chat(c, kCall, c.err));
     if (!data) return fail(c.err, DUET_ERR_ARG, "%s: data is NULL", kCall);
     if (session && (session->model != c.model || !has_sequence(*session, seq)))
-        return fail(c.err, DUET_ERR_ARG, "%s: want a session of the chat's model and a sequence of it, got %d", kCall,
-                    seq);
+        return fail(c.err, DUET_ERR_ARG, "%s: want a session of the chat's model and its sequence, got %d", kCall, seq);
     chat_header h{};
     if (n_bytes >= sizeof h) memcpy(&h, data, sizeof h);
     const uint64_t rest = n_bytes - std::min<uint64_t>(n_bytes, sizeof h);

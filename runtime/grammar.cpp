@@ -128,8 +128,7 @@ duet_status create_grammar(const duet_model* m, const duet_grammar_params* param
 
 duet_status set_grammar(duet_sampler& s, const duet_grammar* grammar) {
     if (grammar && !grammar->rules)
-        return fail(s.err, DUET_ERR_ARG, "duet_sampler_grammar: the grammar was not made: %s",
-                    grammar->err.text.c_str());
+        return fail(s.err, DUET_ERR_ARG, "duet_sampler_grammar: grammar was not made: %s", grammar->err.text.c_str());
     s.sampler.set_grammar(grammar ? grammar->rules : nullptr);
     return DUET_OK;
 }

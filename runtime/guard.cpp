@@ -19,7 +19,8 @@ struct error_of_thread {
     uint64_t handle;
     char text[1024];
 };
-thread_local error_of_thread last_errors[7];  // plain memory: neither built nor destroyed
+thread_local error_of_thread
+    last_errors[7];  // plain memory, neither built nor destroyed; the first is that of calls without a handle
 
 // "out of memory" and "internal error" fit into an empty std::string, and a text that does not is given up for them.
 duet_status caught_with_text(error_text& err, duet_status status, const char* what, const char* shorter) noexcept {
@@ -37,13 +38,13 @@ uint64_t new_handle_number() noexcept {
 }
 
 void keep_thread_error(uint64_t handle, const char* text) noexcept {
-    error_of_thread& last = last_errors[handle % std::size(last_errors)];
+    error_of_thread& last = last_errors[handle ? 1 + handle % 6 : 0];
     last.handle = handle;
     snprintf(last.text, sizeof last.text, "%s", text);
 }
 
 const char* thread_error(uint64_t handle) noexcept {
-    const error_of_thread& last = last_errors[handle % std::size(last_errors)];
+    const error_of_thread& last = last_errors[handle ? 1 + handle % 6 : 0];
     return last.handle == handle && last.text[0] ? last.text : nullptr;
 }
 

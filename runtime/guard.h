@@ -5,7 +5,9 @@
 #pragma once
 #include "../models/status.h"
 
+#include <cfenv>
 #include <cstring>
+#include <cxxabi.h>
 
 namespace duet {
 
@@ -21,16 +23,29 @@ const char* thread_error() noexcept;                 // of a call without a hand
 // Called while an exception is handled: its status, and its text in err. Its own messages fit into the string itself.
 duet_status caught(error_text& err) noexcept;
 
-// The one guard: runs f, whose exceptions become a status.
-template <class F> duet_status guarded(error_text& err, F f) noexcept {
+// The environment of floating point that all bits stand for (round to nearest), and the caller's again at the end.
+struct float_environment {
+    fenv_t callers;
+    float_environment() { fegetenv(&callers), fesetenv(FE_DFL_ENV); }
+    ~float_environment() { fesetenv(&callers); }
+};
+
+// The one guard: runs f, whose exceptions become a status. A thread that ends within a callback (pthread_exit, as
+// Python's do when it ends) leaves through here.
+template <class F> duet_status guarded(error_text& err, F f) {
+    const float_environment here;
     try {
         return f();
+#ifdef __GLIBCXX__
+    } catch (const abi::__forced_unwind&) {
+        throw;
+#endif
     } catch (...) { return caught(err); }
 }
 
 // A call on a handle that one thread uses at a time, f(handle, args...): its text stays on the handle.
 template <class Handle, class F, class... Args>
-duet_status guarded_call(const char* name, Handle* handle, F f, Args... args) noexcept {
+duet_status guarded_call(const char* name, Handle* handle, F f, Args... args) {
     if (handle) return guarded(handle->err, [&] { return f(*handle, args...); });
     char text[96];
     snprintf(text, sizeof text, "%s: the handle is NULL", name);
@@ -39,7 +54,7 @@ duet_status guarded_call(const char* name, Handle* handle, F f, Args... args) no
 }
 
 // A call whose text goes to the thread, f(args..., err): on a shared handle with that number, or on none (0).
-template <class F, class... Args> duet_status guarded_shared(uint64_t handle, F f, Args... args) noexcept {
+template <class F, class... Args> duet_status guarded_shared(uint64_t handle, F f, Args... args) {
     error_text err;
     const duet_status status = guarded(err, [&] { return f(args..., err); });
     if (status != DUET_OK) keep_thread_error(handle, err.text.c_str());
@@ -47,7 +62,7 @@ template <class F, class... Args> duet_status guarded_shared(uint64_t handle, F 
 }
 
 // A call that returns a value, f(args...): `none` when it fails.
-template <class T, class F, class... Args> T guarded_value(T none, F f, Args... args) noexcept {
+template <class T, class F, class... Args> T guarded_value(T none, F f, Args... args) {
     (void)guarded_shared(0, [&](error_text&) {
         none = f(args...);
         return DUET_OK;

@@ -15,6 +15,7 @@ duet_status text_gate::set_stops(const char* call, const char* const* stop, int3
 }
 
 std::string text_gate::add(std::string_view bytes) {
+    if (stopped()) return {};
     raw_ += bytes;
     move_whole_characters(false);
     return take(false);

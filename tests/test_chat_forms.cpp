@@ -280,6 +280,23 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
     CHECK(!xml_takes(listed, "x"));
     CHECK(!xml_takes(R"({"$defs": {"c": {"enum": ["r"]}}, "properties": {"a": {"$ref": "#/$defs/c"}}})", "x"));
     CHECK(!xml_takes(R"({"properties": {"a": {"type": "integer", "nullable": false}}})", "null"));
+    for (const char* either : {R"({"type": ["string", "null"], "enum": ["r", null]})", R"({"const": "r"})"}) {
+        const std::string schema = std::string(R"({"properties": {"a": )") + either + "}}";
+        CHECK(xml_takes(schema.c_str(), "r"));
+        CHECK(!xml_takes(schema.c_str(), "x"));
+        CHECK(xml_takes(schema.c_str(), "null") == (either[2] == 't'));
+    }
+    CHECK(xml_takes(R"({"properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "integer"}}})", "5"));
+    // The parser reads objects alone, whatever a tool says of its parameters.
+    for (const char* arguments : {"{}", "true", "null"})
+        for (const char* schema : {"{}", R"({"type": ["object", "null"]})"}) {
+            CHECK(takes(chat_form::hermes, {{"f", json(schema)}}, true,
+                        std::string("<tool_call>\n{\"name\": \"f\", \"arguments\": ") + arguments + "}\n</tool_call>",
+                        &triggers) == (arguments[0] == '{'));
+            CHECK(takes(chat_form::tool_list, {{"f", json(schema)}}, true,
+                        std::string("<|tool_call|>[{\"name\": \"f\", \"arguments\": ") + arguments + "}]<|/tool_call|>",
+                        &triggers) == (arguments[0] == '{'));
+        }
     for (const char* value : {"true", "false", "null", "12", "<|\"|>x<|\"|>"})
         CHECK(takes(chat_form::gemma, {{"f", json(R"({"properties": {"a": {"type": "boolean"}}})")}}, true,
                     std::string("<|tool_call>call:f{a:") + value + "}<tool_call|>",

@@ -215,6 +215,13 @@ TEST_CASE("conversation: stop strings, limits, a stop in the middle, going on wi
     run_turn(d, p);
     CHECK(duet_chat_count(d.chat.get()) == 4);
     CHECK(d.last().rfind("{\"role\": \"assistant\", \"content\": \"a", 0) == 0);
+    // What is continued is a list of parts, or a text.
+    REQUIRE(duet_chat_remove(d.chat.get(), 3, 1) == DUET_OK);
+    const std::string parts = R"({"role": "assistant", "content": [{"type": "text", "text": "a"}]})";
+    REQUIRE(duet_chat_insert(d.chat.get(), -1, parts.data(), parts.size()) == DUET_OK);
+    run_turn(d, p);
+    CHECK(d.last().rfind(
+              R"({"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": )", 0) == 0);
     // Messages that were taken away meanwhile, against the header, cost no more than what was to be continued.
     REQUIRE(duet_chat_begin(d.chat.get(), d.session.get(), d.sampler.get(), &p, &t) == DUET_OK);
     REQUIRE(duet_chat_remove(d.chat.get(), 0, 4) == DUET_OK);

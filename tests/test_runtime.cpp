@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -15,6 +16,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+#ifdef __GLIBC__
+#include <pthread.h>
+#endif
 
 using namespace duet;
 
@@ -384,6 +388,49 @@ TEST_CASE("generate: a prompt that does not fit, and none") {
     duet_sampler_free(sampler);
 }
 
+TEST_CASE("the same bits whatever way of rounding the caller has, which stays") {
+    const open_model m;
+    const std::vector<int32_t> ids = some_ids(20);
+    const duet_batch b{sizeof(duet_batch), 20, ids.data(), nullptr, nullptr, nullptr};
+    std::vector<std::vector<float>> rows;
+    for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO}) {
+        REQUIRE(fesetround(mode) == 0);
+        const open_session s(m, 200);
+        const duet_status st = duet_decode(s.s, &b);
+        const int after = fegetround();
+        fesetround(FE_TONEAREST);
+        REQUIRE(st == DUET_OK);
+        CHECK(after == mode);
+        rows.emplace_back(duet_logits(s.s, 0), duet_logits(s.s, 0) + n_vocab(m));
+    }
+    CHECK(same_bits(rows[0], rows[1]));
+    CHECK(same_bits(rows[0], rows[2]));
+}
+
+#ifdef __GLIBC__
+TEST_CASE("a thread may end within a callback") {
+    const open_model m;
+    const open_session s(m, 200);
+    pthread_t thread;
+    const auto run = [](void* session) -> void* {
+        const int32_t id = 1;
+        duet_sampler* sampler = nullptr;
+        (void)!duet_sampler_create(1, &sampler);
+        const duet_generate_params p = duet_generate_params_default();
+        const auto leave = [](void* user, const duet_token_event*) -> int32_t {
+            duet_sampler_free((duet_sampler*)user);
+            pthread_exit(user);
+        };
+        (void)!duet_generate((duet_session*)session, sampler, &id, 1, &p, leave, sampler, nullptr);
+        return nullptr;
+    };
+    REQUIRE(pthread_create(&thread, nullptr, run, s.s) == 0);
+    void* left = nullptr;
+    REQUIRE(pthread_join(thread, &left) == 0);
+    CHECK(left != nullptr);
+}
+#endif
+
 TEST_CASE("weights that make the logits overflow are an error, not a text") {
     duet_file* file = nullptr;
     REQUIRE(duet_file_open(kDemo, &file) == DUET_OK);
@@ -456,6 +503,7 @@ TEST_CASE("models from a path, a block of memory and a callback are the same; th
         return 0;
     };
     duet_model *memory = nullptr, *reader = nullptr;
+    CHECK(duet_model_open_memory(bytes.data() + 1, bytes.size() - 1, nullptr, &memory) == DUET_ERR_ARG);
     REQUIRE(duet_model_open_memory(bytes.data(), bytes.size(), nullptr, &memory) == DUET_OK);
     REQUIRE(duet_model_open_reader(read, &bytes, bytes.size(), nullptr, &reader) == DUET_OK);
     const std::vector<int32_t> ids = some_ids(20);

@@ -94,8 +94,7 @@ int main(int argc, char** argv) {
     args.choice("--pooling", "file|mean|cls|last", "how a text's tokens become a vector (default file: as it says)",
                 &options.pooling);
     args.flag("--no-normalise, --no-normalize", "vectors as they are (default: of length 1)", &options.no_normalise);
-    args.flag("--cut", "cut texts longer than the context into pieces and average these (default: an error)",
-              &options.cut);
+    args.flag("--cut", "cut texts longer than the context, and average the pieces (default: an error)", &options.cut);
     args.flag("--raw", "little-endian f32 instead of text", &options.raw);
     args.integer("-np, --parallel", "N", "texts computed at once, the bits are the same (default 16)",
                  &options.n_parallel, 1, 4096);

@@ -578,7 +578,8 @@ struct engine::loop {
         if (j.is_over) return;
         const bool is_whole = reason == end_reason::stop || reason == end_reason::length;
         duet_string rest = {};
-        if (is_whole && j.parser && duet_chat_parser_finish(j.parser.get()) == DUET_OK) tell_parsed(j);
+        if (is_whole && j.parser && !duet_chat_parser_finish(j.parser.get()) && tell_parsed(j))
+            reason = end_reason::stop_string;
         if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));
         j.is_over = true;
         n_open_--;

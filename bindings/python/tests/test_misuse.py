@@ -507,6 +507,21 @@ def allocated() -> Optional[int]:
     return int(info.n_heap + info.n_mapped)
 
 
+def test_the_program_ends_while_a_thread_is_called_back(demo_path: str) -> None:
+    # Pythons before 3.14 end a daemon thread within the callback that it is in.
+    program = f"""
+import threading, time, duet
+def work():
+    while True:
+        duet.Model({demo_path!r}, device="cpu", progress=lambda share: None).close()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+"""
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+        assert ended.returncode == 0, ended.stderr.decode()
+
+
 def test_memory_stays_over_1000_rounds(demo_path: str) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):

@@ -448,12 +448,10 @@ class Answer(Steps[Event]):
             return CallPiece(text, e.i_call)
         if e.kind == _abi.DUET_CHAT_CALL_END:
             begin, written = self._names[e.i_call], "".join(self._pieces[e.i_call])
-            arguments = None
-            if e.is_complete:
-                try:
-                    arguments = json.loads(written or "{}")
-                except ValueError:
-                    arguments = None
+            try:  # The conversation keeps a call that was cut when its arguments are whole.
+                arguments = json.loads(written or ("{}" if e.is_complete else ""))
+            except ValueError:
+                arguments = None
             call = Call(begin.name, begin.id, arguments if isinstance(arguments, dict) else None, written)
             self._calls.append(call)
             return CallEnd(call, e.i_call, bool(e.is_complete))
