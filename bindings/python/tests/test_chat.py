@@ -161,7 +161,7 @@ def test_session_chat(chat_model: duet.Model) -> None:
                                {"role": "user", "content": "wide"}])
         assert answer.read() == "漢字 😀 café"
         assert answer.end and answer.end.n_reused > 20
-        value = session.chat("hello", schema={"enum": ["yes"]}, max_tokens=100, seed=1).parsed()
+        value = session.chat("hello", schema={"enum": ["yes"]}, max_tokens=100, seed=1, thinking=False).parsed()
         assert value == "yes"
 
 
