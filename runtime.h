@@ -28,14 +28,14 @@
  *   text, open drivers, and which way to multiply was fastest on this machine; none of it changes a result. "Thread:
  *   any" below means that calls may run at the same time; "Thread: the session's" that they may not.
  *   After fork() the child must not touch older objects, but may open a model on the CPU; drivers survive no fork.
+ *   A thread may end within a callback (pthread_exit), but must not be cancelled from outside while it is in a call.
  *
  * Structs
  *   A struct that begins with struct_size may get more fields at its end in later versions. struct_size always means
  *   the same: how many bytes of the struct are there. Whoever provides the struct's memory sets it: the program for
  *   every struct that it passes in or wants filled (duet_x_default() sets it, or write s.struct_size = sizeof s), the
  *   library for structs that it hands to a callback or returns a pointer to. The library reads and writes that many
- *   bytes and never more; a size of 0, or one larger than the library's own struct, is DUET_ERR_ARG. Structs without
- *   struct_size never change.
+ *   bytes and never more; 0, or more than the library's own struct has, is DUET_ERR_ARG. Others never change.
  */
 #ifndef DUET_RUNTIME_H
 #define DUET_RUNTIME_H
@@ -118,7 +118,7 @@ DUET_API int32_t duet_numerics_version(void);
 
 enum { DUET_LOG_INFO = 0, DUET_LOG_WARN = 1 };
 
-/* text: a line without newline, valid during the call, on the calling thread. It must not use the model or sessions. */
+/* text: a line without newline, valid during the call, on any thread that uses the model. It must use none itself. */
 typedef void (*duet_log_fn)(void* user, int32_t level, const char* text);
 
 /* share is the part of the work that is done, 0..1. Return 0 to go on; anything else cancels the work, and the call
