@@ -56,8 +56,7 @@ static void check_wrong_arguments(void) {
     CHECK(duet_model_open(NULL, NULL, &model) == DUET_ERR_ARG);
     duet_model_free(model);
     CHECK(duet_model_open("x", NULL, NULL) == DUET_ERR_ARG);
-    static const uint64_t block = 0x46554747;  // "GGUF"
-    CHECK(duet_model_open_memory(&block, 4, NULL, &model) == DUET_ERR_FORMAT);
+    CHECK(duet_model_open_memory("GGUF", 4, NULL, &model) == DUET_ERR_FORMAT);
     duet_model_free(model);
     CHECK(duet_file_open("no such file.gguf", &file) == DUET_ERR_IO);
     duet_file_free(file);
