@@ -67,7 +67,7 @@ void store_cached(const cpu_context& c, uint8_t* head, const float* x, int d, si
 }
 
 // Returns a chunk's head as f32 in the same order: keys (d, 64) transposed, or values (64, d).
-// q8_0 is fetched `ahead`.
+// Of q8_0, what lies `ahead` bytes further on is fetched meanwhile.
 const float* load_cached(const cpu_context& c, const uint8_t* head, int d, bool is_key, ptrdiff_t ahead, float* out) {
     const size_t n = (size_t)d * kAttnChunk;
     if (c.limits.cache_type == DUET_CACHE_F32) return (const float*)head;

@@ -360,7 +360,10 @@ bool graph_builder::read_pooled(const char* name, int64_t n_in, bool is_square, 
     const gguf_tensor* t = file.find_tensor(std::string(name) + ".weight");
     if (!t || status != DUET_OK) return false;
     const int64_t n_out = is_square ? n_in : t->dims[1];
-    if (n_out > 1 << 20) return fail_with(DUET_ERR_FORMAT, "tensor " + std::string(t->name) + ": too wide"), false;
+    if (n_out > 1 << 20) {
+        fail_with(DUET_ERR_FORMAT, std::string(name) + ": want at most 1048576 outputs, got " + std::to_string(n_out));
+        return false;
+    }
     pooled_layer l;
     l.w = tensor(std::string(name) + ".weight", true, n_in, n_out);
     l.b = tensor(std::string(name) + ".bias", false, n_out);

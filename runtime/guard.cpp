@@ -19,8 +19,8 @@ struct error_of_thread {
     uint64_t handle;
     char text[1024];
 };
-thread_local error_of_thread
-    last_errors[7];  // plain memory, neither built nor destroyed; the first is that of calls without a handle
+// Plain memory, neither built nor destroyed. The first is that of calls without a handle.
+thread_local error_of_thread last_errors[7];
 
 // "out of memory" and "internal error" fit into an empty std::string, and a text that does not is given up for them.
 duet_status caught_with_text(error_text& err, duet_status status, const char* what, const char* shorter) noexcept {
