@@ -23,13 +23,12 @@ constexpr int kPasses = 3;
 
 // Reads n bytes of each stream; the streams lie `apart` bytes apart. The result keeps the compiler from dropping the
 // loads.
-uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_pattern& pattern) {
+uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_pattern& p) {
     uint64_t sum[8] = {};
     for (size_t i = 0; i < n; i += kVisit)
-        for (int s = 0; s < pattern.n_streams; s++) {
+        for (int s = 0; s < p.n_streams; s++) {
             const uint8_t* from = at + (size_t)s * apart + i;
-            for (size_t k = 0; k < kVisit && pattern.ahead > 0; k += 64)
-                __builtin_prefetch(from + (size_t)pattern.ahead + k);
+            for (size_t k = 0; k < kVisit && p.ahead > 0; k += 64) __builtin_prefetch(from + (size_t)p.ahead + k);
             for (size_t k = 0; k < kVisit / 8; k += 8)
                 for (size_t j = 0; j < 8; j++) sum[j] += ((const uint64_t*)from)[k + j];
         }
@@ -39,7 +38,9 @@ uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_patt
 }  // namespace
 
 double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns) {
-    const size_t n_bytes = os_describe().free_bytes / 8 >= kLargeBytes ? kLargeBytes : kBytes;
+    const uint64_t n_free = os_describe().free_bytes;  // 0: not known
+    if (n_free && n_free < 2 * kBytes) return 0;
+    const size_t n_bytes = n_free / 8 >= kLargeBytes ? kLargeBytes : kBytes;
     thread_pool pool;
     std::vector<double> gbps((size_t)n_patterns * kPasses);  // first, because it may throw
     // Not every C library has aligned_alloc.

@@ -12,13 +12,14 @@ int timed_choice::turn(int n, int i) const {
 }
 
 void timed_choice::tell(int candidate, uint64_t ns, uint64_t work) {
-    // What comes after the last turn is not looked at, so that a decision stays.
-    if (work == 0 || n_told_[candidate].load(std::memory_order_relaxed) >= kTurns) return;
+    // What comes after the last turn is not looked at, so that a decision stays: a turn takes its place before it
+    // counts.
+    if (work == 0 || n_begun_[candidate].fetch_add(1, std::memory_order_relaxed) >= kTurns) return;
     const float cost = (float)std::max<uint64_t>(ns, 1) / (float)work;
     float old = cost_[candidate].load(std::memory_order_relaxed);
     while ((old == 0.0f || cost < old) &&
            !cost_[candidate].compare_exchange_weak(old, cost, std::memory_order_relaxed)) {}
-    n_told_[candidate].fetch_add(1, std::memory_order_relaxed);
+    n_told_[candidate].fetch_add(1, std::memory_order_release);
 }
 
 int timed_choice::best(int n) const {
@@ -30,15 +31,14 @@ int timed_choice::best(int n) const {
 
 bool timed_choice::is_decided(int n) const {
     for (int k = 0; k < n; k++)
-        if (n_told_[k].load(std::memory_order_relaxed) < kTurns) return false;
+        if (n_told_[k].load(std::memory_order_acquire) < kTurns) return false;
     return true;
 }
 
 timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok) {
-    static timed_choice table[kChoiceKinds][kMaxTypeId][13];
-    int i = std::min(n_tok, 8);
-    for (int most = 8; n_tok > most && most < 256; most *= 2) i++;
-    return table[(int)kind][type][i - 1];
+    static constexpr int kEnds[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128};
+    static timed_choice table[kChoiceKinds][kMaxTypeId][std::size(kEnds) + 1];
+    return table[(int)kind][type][std::lower_bound(kEnds, std::end(kEnds), n_tok) - kEnds];
 }
 
 bool matmul_ways::has(matmul_way w) const { return std::find(way, way + n, w) != way + n; }

@@ -22,11 +22,12 @@ namespace duet {
 //
 // A candidate counts with its best of kTurns pieces, because a neighbour of the machine can make a piece only slower.
 // All members may be called by several threads at once. A caller need not tell every turn: run_piece (cpu/context.h)
-// makes a turn of three pieces and leaves out the first, whose data lie in no cache.
+// makes a turn of three pieces and leaves out the first (takes_first).
 class timed_choice {
   public:
     static constexpr int kMost = 4;    // candidates
     static constexpr int kTurns = 24;  // timed pieces of each candidate
+    static constexpr int kPatience = 400;
 
     // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. A quarter of the
     // pieces are turns, so that they are spread over the work and losers cost little.
@@ -35,21 +36,22 @@ class timed_choice {
     // Returns the candidate with the least time for a unit of work, 0 before any was timed.
     int best(int n) const;
     bool is_decided(int n) const;
-    bool is_new() { return !was_told_.exchange(true); }  // true for the first caller, who tells the user
+    // Whether a thread's first piece of a turn counts, which finds its data in no cache: where threads have one piece
+    // each there are no others, so it does after kPatience were left out.
+    bool takes_first() { return n_left_out_.fetch_add(1, std::memory_order_relaxed) >= kPatience; }
     // Returns the best time of a candidate for a unit of work in ns; 0: not timed.
     float cost(int candidate) const { return cost_[candidate].load(std::memory_order_relaxed); }
 
   private:
     std::atomic<float> cost_[kMost] = {};
-    std::atomic<int> n_told_[kMost] = {};
-    std::atomic<bool> was_told_ = false;
+    std::atomic<int> n_begun_[kMost] = {}, n_told_[kMost] = {}, n_left_out_ = 0;
 };
 
 enum class choice_kind : uint8_t { matmul, experts };
 constexpr int kChoiceKinds = 2;
 
-// Returns the process's choice for work of a kind with weights of this type. Tokens are one class each up to 8; then a
-// class ends at 16, 32, 64 and 128.
+// Returns the process's choice for work of a kind with weights of this type. Tokens are one class each up to 8; the
+// others are classes of a fifth to a third, because a way that is best for 17 tokens may be a quarter slower for 32.
 timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok);
 
 // ---- the ways of a matmul ------------------------------------------------------------------------------------------

@@ -103,11 +103,12 @@ struct cpu_context {
     std::vector<uint8_t*> group_pages;  // first page of each group
     // For each thread, the number of the matmul that last used its scratch, and its way; a cache line apart.
     std::vector<uint64_t> scratch_user;
-    uint64_t n_matmuls = 0;           // the number of the latest matmul
-    bool has_panels = false;          // `panels` holds the activations of `act`
-    bool times_ways = false;          // the ways of matmuls are chosen by their speed
-    std::vector<uint8_t> reuses_act;  // per op: 1 for a matmul whose input is quantized already
-    std::vector<int> n_together;      // per op: how many from it on run as one (run_matmuls)
+    uint64_t n_matmuls = 0;                 // the number of the latest matmul
+    bool has_panels = false;                // `panels` holds the activations of `act`
+    bool times_ways = false;                // the ways of matmuls are chosen by their speed
+    std::vector<const timed_choice*> told;  // those that the log has heard of
+    std::vector<uint8_t> reuses_act;        // per op: 1 for a matmul whose input is quantized already
+    std::vector<int> n_together;            // per op: how many from it on run as one (run_matmuls)
     bool profiling = false;
     std::vector<profile_entry> rows;
     std::vector<int> row_of_op;
@@ -200,7 +201,7 @@ void run_piece(cpu_context& c, const matmul_ways& ways, timed_choice* choice, in
     const bool same_input = last[0] == i_matmul && last[1] == (uint64_t)way;
     last[0] = i_matmul;
     last[1] = (uint64_t)way;
-    const bool is_timed = turn >= 0 && same_input;
+    const bool is_timed = turn >= 0 && (same_input || choice->takes_first());
     const auto start = is_timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     f(way, same_input);
     if (is_timed) choice->tell(turn, ns_since(start), n_mac);
@@ -221,6 +222,6 @@ void run_conv(cpu_context& c, const op& o);  // cpu/recurrent.cpp
 void run_delta_net(cpu_context& c, const op& o);
 void run_mamba2(cpu_context& c, const op& o);
 void quantize_input(cpu_context& c, const op& o, int n_tok);  // cpu/ops.cpp
-void tell_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways);
+void tell_choice(cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways);
 
 }  // namespace duet

@@ -63,10 +63,12 @@ void quantize_input(cpu_context& c, const op& o, int n_tok) {
     c.has_panels = false;
 }
 
-// Tells the log a choice that was just made.
-void tell_choice(const cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways) {
-    timed_choice& choice = choice_of(kind, type, n_tok);
-    if (!c.times_ways || !choice.is_decided(ways.n) || !choice.is_new() || !c.limits.place.log) return;
+// Tells the session's log a choice that it has not heard of.
+void tell_choice(cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways) {
+    if (!c.times_ways || !c.limits.place.log || ways.n < 2) return;
+    const timed_choice& choice = choice_of(kind, type, n_tok);
+    if (!choice.is_decided(ways.n) || std::ranges::count(c.told, &choice)) return;
+    c.told.push_back(&choice);
     const std::string text = std::string("chosen: ") + (kind == choice_kind::experts ? "experts " : "matmul ") +
                              type_name(type) + ", " + std::to_string(n_tok) +
                              " tokens: " + describe_choice(choice, ways);
@@ -204,7 +206,8 @@ void run_matmuls(cpu_context& c, const op* ops, int n, bool reuse) {
         }
     });
     for (int k = 0; k < n; k++)
-        if (jobs[k].choice) tell_choice(c, choice_kind::matmul, c.weight_of(ops[k].w).type, n_tok, jobs[k].ways);
+        if (const int32_t type = c.weight_of(ops[k].w).type; c.limits.place.log)
+            tell_choice(c, choice_kind::matmul, type, n_tok, ways_of_matmul(*c.kernels, type, n_tok, true));
 }
 
 // Computes the angles of the batch's positions, once per batch for each table.

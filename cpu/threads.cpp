@@ -25,8 +25,9 @@ inline void relax() {
 }
 // How long a thread spins before it sleeps. Waking one costs about 50 us in a virtual machine, and the gap between two
 // ops may last as long: sleeps in these gaps took a tenth of a token's time (docs/measurements/2026-11-23-cpu.md). The
-// time is measured, because a pause takes 10 to 60 ns.
-constexpr uint64_t kSpinNs = 200'000, kCallerSpinNs = 1'000'000;
+// time is measured, because a pause takes 10 to 60 ns. The caller spins five times as long. Where threads wait for a
+// core, spinning takes it from those that work.
+constexpr uint64_t kSpinNs = 200'000, kCrowdedSpinNs = 5'000;
 template <class F> void spin(uint64_t ns, F is_done) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 1; !is_done() && (i % 64 != 0 || ns_since(start) < ns); i++) relax();
@@ -64,6 +65,7 @@ struct thread_pool::impl {
     std::condition_variable wake, done;
     std::unique_ptr<piece_range[]> ranges;  // one range for each thread
     int n_threads = 1;
+    uint64_t spin_ns = kSpinNs;
     // There is one job at a time. `epoch` changes when a job is ready.
     std::atomic<uint32_t> epoch{0};
     std::atomic<int> n_left{0};  // pieces that are not finished
@@ -95,7 +97,7 @@ struct thread_pool::impl {
     void worker(int i_thread) {
         uint32_t seen = 0;
         for (;;) {
-            spin(kSpinNs, [&] { return epoch.load(std::memory_order_acquire) != seen; });
+            spin(spin_ns, [&] { return epoch.load(std::memory_order_acquire) != seen; });
             if (epoch.load(std::memory_order_acquire) == seen) {
                 std::unique_lock<std::mutex> lock(mutex);
                 n_sleeping.fetch_add(1);
@@ -115,6 +117,7 @@ bool thread_pool::start(int n_threads) {
     impl_ = std::make_unique<impl>();
     impl_->ranges = std::make_unique<piece_range[]>((size_t)n_threads);
     impl_->n_threads = n_threads;
+    if (n_threads > 2 * physical_cores()) impl_->spin_ns = kCrowdedSpinNs;
     try {
         for (int i = 1; i < n_threads; i++) impl_->threads.emplace_back([p = impl_.get(), i] { p->worker(i); });
     } catch (const std::system_error&) { return false; }
@@ -159,7 +162,7 @@ void thread_pool::run(int n_pieces, int most, work_fn work, void* context) {
         p.wake.notify_all();
     }
     p.take_pieces(e, 0);
-    spin(kCallerSpinNs, [&] { return p.n_left.load(std::memory_order_acquire) == 0; });
+    spin(5 * p.spin_ns, [&] { return p.n_left.load(std::memory_order_acquire) == 0; });
     // A thread was preempted inside its piece: the caller sleeps until that piece is done.
     if (p.n_left.load(std::memory_order_acquire) > 0) {
         std::unique_lock<std::mutex> lock(p.mutex);

@@ -68,8 +68,6 @@ TEST_CASE("choice: one candidate has no turns, and the first works before any wa
     CHECK(choice.best(4) == 2);
     choice.tell(0, 50, 10);
     CHECK(choice.best(4) == 0);
-    CHECK(choice.is_new());
-    CHECK(!choice.is_new());
 }
 
 TEST_CASE("choice: every candidate has its turns, and a quarter of the pieces are turns") {
@@ -101,10 +99,11 @@ TEST_CASE("choice: threads that tell at the same time come to one decision") {
 TEST_CASE("choice: classes of tokens, kinds and formats are apart") {
     const auto at = [](int n_tok) { return &choice_of(choice_kind::matmul, 2, n_tok); };
     for (int n = 1; n < 9; n++) CHECK(at(n) != at(n + 1));
-    for (int most : {16, 32, 64, 128}) {
-        CHECK(at(most / 2 + 1) == at(most));
-        CHECK(at(most) != at(most + 1));
+    for (int n = 9, first = 9; n <= 129; n++) {  // A class has at most a third more tokens than its first, or one.
+        if (at(n) != at(n - 1)) first = n;
+        CHECK(n <= std::max(first + 1, first * 4 / 3));
     }
+    for (int most : {8, 16, 32, 64, 128}) CHECK(at(most) != at(most + 1));
     CHECK(at(129) == at(65536));
     CHECK(at(9) != &choice_of(choice_kind::experts, 2, 9));
     CHECK(at(9) != &choice_of(choice_kind::matmul, 3, 9));
@@ -153,9 +152,29 @@ TEST_CASE("choice: pieces take turns, the choice is told once and stays, and a n
     tell_choice(c, kind, type, n_tok, ways);
     REQUIRE(told.size() == 1);
     CHECK(told[0].find("chosen: experts F32, 3 tokens: amx ") == 0);
+    cpu_context other(graph, limits);  // A later session is told, too.
+    other.times_ways = true;
+    tell_choice(other, kind, type, n_tok, both);
+    CHECK(told.size() == 2);
     CHECK(open_choice(c, kind, type, n_tok, &ways) == nullptr);
     CHECK(ways.n == 1);
     CHECK(ways.way[0] == matmul_way::amx);
+}
+
+TEST_CASE("choice: where a thread has one piece of each matmul, those are timed after a while") {
+    const model_graph graph;
+    const exec_limits limits;
+    cpu_context c(graph, limits);
+    c.scratch_user.assign(8, 0);
+    timed_choice& choice = choice_of(choice_kind::experts, duet_type_by_name("F32")->id, 5);
+    const matmul_ways both{{matmul_way::panels, matmul_way::amx}, 2};
+    int i = 0;
+    for (; !choice.is_decided(2); i++) {
+        REQUIRE(i < 10000);
+        run_piece(c, both, &choice, 0, (uint64_t)i + 1, 0, 1000,
+                  [&](matmul_way, bool same_input) { CHECK(!same_input); });
+    }
+    CHECK(i > timed_choice::kPatience);
 }
 
 TEST_CASE("choice: the ways of a matmul are all there are, the best guess first") {
