@@ -93,75 +93,83 @@ DUET_DEVICE void attn_store(const attention_args& a, int tok, int head, int j, a
     if (a.result.q) segment_quantize(v, a.result, tok, head * a.cache.v_dim + j);
 }
 
-constexpr int kMergeChunks = 16;  // chunks that the merge reads at once
+// Chunks that the merge reads at once, and columns of a thread: with two gfx11 would have fewer warps to a unit.
+constexpr int kMergeChunks = kAttnChunk / 4, kMergeCols = kHasFragments || kHasWideWarps ? 2 : 1;
+using merge_word = decltype([] {
+    if constexpr (kMergeCols == 2) return uint64_t{};
+    else return uint32_t{};
+}());
 
-// Merges the chunks of a split attention, in order (exact_attn_merge). The last block to finish does this. The factors
-// of kMergeChunks chunks are made at once, a lane for each, and then the values come together. A head's 64 words of
-// `part`: the chunks' maxima, sums, factors of what is merged already, and factors of the chunk. state: (max, sum).
+// Merges the chunks of a split attention, in order (exact_attn_merge). The last block to finish does this. Maxima, sums
+// and a thread's columns of kMergeChunks chunks are on their way together; a lane for each chunk makes its factors
+// meanwhile. A head's 64 words of `part`: the chunks' maxima, sums, factors of what is merged already, and factors of
+// the chunk. state: (max, sum). A segment has a head, of at most 8, and v_dim is even (launch.cpp).
 template <class Shared>
 DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk,
                             Shared part, Shared state, Shared o) {
-    static_assert(kMergeChunks * 4 == kAttnChunk);
-    const int d = a.cache.v_dim, lane = thread_id() % kSegment, segment = thread_id() / kSegment,
-              n_segments = kGpuThreads / kSegment;
-    const float* heads = a.partial + ((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks * (size_t)(d + 2);
+    const int d = a.cache.v_dim, wide = d + 2, all = rows.n * d, tid = thread_id() + late(0), lane = tid % kSegment,
+              segment = tid / kSegment, at = segment * kRowWords;
+    const float* heads = a.partial + ((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks * (size_t)wide;
     for (int c0 = first_chunk; c0 <= last_chunk; c0 += kMergeChunks) {
         const int n_left = last_chunk - c0 + 1, n_here = n_left < kMergeChunks ? n_left : kMergeChunks;
-        for (int r = segment; r < rows.n; r += n_segments) {
-            if (lane >= n_here) continue;
-            const float* p = heads + ((size_t)r * a.n_chunks + c0 + lane) * (size_t)(d + 2);
-            part[r * kRowWords + lane] = p[0];
-            part[r * kRowWords + kMergeChunks + lane] = p[1];
-        }
-        sync_block();
-        for (int r = segment; r < rows.n; r += n_segments) {
-            if (lane >= n_here) continue;
-            float before = c0 == first_chunk ? (float)part[r * kRowWords] : (float)state[r * kRowWords], now = before;
-            for (int k = 0; k <= lane; k++) {
-                const float m = part[r * kRowWords + k];
-                before = now;
-                now = m > now ? m : now;
-            }
-            part[r * kRowWords + 2 * kMergeChunks + lane] = exact_exp(before - now);
-            part[r * kRowWords + 3 * kMergeChunks + lane] = exact_exp(part[r * kRowWords + lane] - now);
-        }
-        sync_block();
-        for (int r = segment; r < rows.n; r += n_segments) {
-            if (lane != 0) continue;
-            const bool is_first = c0 == first_chunk;
-            float most = is_first ? (float)part[r * kRowWords] : (float)state[r * kRowWords],
-                  sum = is_first ? (float)part[r * kRowWords + kMergeChunks] : (float)state[r * kRowWords + 1];
-            for (int k = is_first; k < n_here; k++) {
-                const int at = r * kRowWords + k;
-                const float m = part[at];
-                most = m > most ? m : most;
-                sum = __builtin_fmaf(sum, part[at + 2 * kMergeChunks],
-                                     part[at + kMergeChunks] * part[at + 3 * kMergeChunks]);
-            }
-            state[r * kRowWords] = most;
-            state[r * kRowWords + 1] = sum;
-        }
+        const bool is_first = c0 == first_chunk, is_here = segment < rows.n && lane < n_here;
+        float own[2], sum[kMergeCols];
+        load_words(heads + (uint32_t)((is_here ? segment * a.n_chunks + c0 + lane : 0) * wide), 0, own);
         DUET_ROLLED
-        for (int i = thread_id(); i < rows.n * d; i += kGpuThreads) {
-            const int r = i / d;
-            const float* p = heads + ((size_t)r * a.n_chunks + c0) * (size_t)(d + 2) + 2 + i % d;
-            float v[kMergeChunks];
-            for (int k = 0; k < kMergeChunks; k++) v[k] = p[(size_t)(k < n_here ? k : 0) * (d + 2)];
-            loads_before();
-            float all = c0 == first_chunk ? v[0] : (float)o[i];
+        for (int i0 = 0; i0 < all; i0 += kMergeCols * kGpuThreads) {
+            const bool is_there = i0 + kMergeCols * tid < all;
+            const int i = is_there ? i0 + kMergeCols * tid : 0, r = i / d;
+            uint32_t from = (uint32_t)((r * a.n_chunks + c0) * wide + 2 + i - r * d);
+            merge_word v[kMergeChunks];
             for (int k = 0; k < kMergeChunks; k++) {
-                const int at = r * kRowWords + 2 * kMergeChunks + k;
-                if (k < n_here && (k > 0 || c0 > first_chunk))
-                    all = __builtin_fmaf(all, part[at], v[k] * part[at + kMergeChunks]);
+                v[k] = *(const merge_word*)(heads + from);
+                from += (uint32_t)(k + 1 < n_here ? wide : 0);
             }
-            o[i] = all;
+            loads_before();
+            if (i0 == 0) {
+                for (int k = 0; k < 2 && is_here; k++) part[at + k * kMergeChunks + lane] = own[k];
+                sync_block();
+                if (is_here) {
+                    float before = is_first ? (float)part[at] : (float)state[at], now = before;
+                    DUET_ROLLED
+                    for (int k = 0; k <= lane; k++) {
+                        const float m = part[at + k];
+                        before = now;
+                        now = m > now ? m : now;
+                    }
+                    part[at + 2 * kMergeChunks + lane] = exact_exp(before - now);
+                    part[at + 3 * kMergeChunks + lane] = exact_exp(own[0] - now);
+                }
+                sync_block();
+                if (is_here && lane == 0) {
+                    float most = is_first ? (float)part[at] : (float)state[at],
+                          total = is_first ? (float)part[at + kMergeChunks] : (float)state[at + 1];
+                    DUET_ROLLED
+                    for (int k = at + is_first; k < at + n_here; k++) {
+                        most = part[k] > most ? (float)part[k] : most;
+                        total = __builtin_fmaf(total, part[k + 2 * kMergeChunks],
+                                               part[k + kMergeChunks] * part[k + 3 * kMergeChunks]);
+                    }
+                    state[at] = most;
+                    state[at + 1] = total;
+                }
+            }
+            auto value = [&](int k, int e) { return float_of((uint32_t)(v[k] >> 32 * e)); };
+            for (int e = 0; e < kMergeCols; e++) sum[e] = is_first || !is_there ? value(0, e) : (float)o[i + e];
+            for (int k = 0; k < kMergeChunks && k < n_here; k++) {
+                const int f = r * kRowWords + 2 * kMergeChunks + k;
+                for (int e = 0; e < kMergeCols && (k > 0 || !is_first); e++)
+                    sum[e] = __builtin_fmaf(sum[e], part[f], value(k, e) * part[f + kMergeChunks]);
+            }
+            for (int e = 0; e < kMergeCols && is_there; e++) o[i + e] = sum[e];
         }
         sync_block();
     }
     DUET_ROLLED
-    for (int i = thread_id(); i < rows.n * d; i += kGpuThreads)
-        attn_store(a, rows.tok, rows.head0 + i / d, i % d, {state[i / d * kRowWords], state[i / d * kRowWords + 1]},
-                   o[i]);
+    for (int i = tid; i < rows.n * d; i += kGpuThreads) {
+        const int r = i / d, j = i - r * d;
+        attn_store(a, rows.tok, rows.head0 + r, j, {state[r * kRowWords], state[r * kRowWords + 1]}, o[i]);
+    }
 }
 
 // Adds the products of N elements of a thread's keys, `step` apart from `at` on, with the R rows at q_at.
