@@ -364,7 +364,8 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(library)
 GPU_TARGETS ?= native
 TARGETS     ?= gfx1100
 HIPCC       ?= $(shell for c in clang-22 clang-21 clang-20 clang-19 clang hipcc /opt/rocm/bin/hipcc; do \
-                 v=$$($$c -dumpversion 2>/dev/null) && [ "$${v%%.*}" -ge 19 ] && echo $$c && break; done)
+                 v=$$($$c -dumpversion 2>/dev/null) && [ "$${v%%.*}" -ge 19 ] && \
+                 { [ "$${c%hipcc}" != "$$c" ] || command -v "$$($$c -print-prog-name=ld.lld)" >/dev/null; } && echo $$c && break; done)
 NVCC        ?= $(shell for c in nvcc /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do command -v $$c && break; done)
 AMDGPU_TOOL ?= ../shared/tools/amdgpu
 PTX_TOOL    ?= ../shared/tools/ptx
@@ -374,7 +375,7 @@ known_hip    = $(if $(findstring clang,$(HIPCC)),$(subst -,_,$(shell $(HIPCC) --
 all_chips    = $(filter $(known_cuda) $(known_hip),$(shell grep '^GPU_TARGET' gpu/targets.def | grep -oE 'sm_[0-9]+|gfx[0-9a-z_]+'))
 # CUDA's intermediate code, a module for each format: a driver translates only what a model needs.
 part_types   = $(shell sed -nE 's/^(FLOAT|QUANT)_TYPE.([a-zA-Z0-9_]+), .*/\2/p' quant/types.def)
-text_parts   = $(foreach c,75 80 120,$(foreach p,common $(part_types),compute_$c_$p))
+text_parts   = $(foreach c,$(if $(NVCC),$(patsubst sm_%,%,$(filter sm_75 sm_80 sm_120,$(known_cuda))),75 80 120),$(foreach p,common $(part_types),compute_$c_$p))
 # 9.0 is sm_90, 90010 gfx90a
 native_chips = $(sort $(shell { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sed 's/^ */sm_/'; \
                  cat /sys/class/kfd/kfd/topology/nodes/*/properties | awk '/^gfx_target_version/ && $$2 \
@@ -382,8 +383,8 @@ native_chips = $(sort $(shell { nvidia-smi --query-gpu=compute_cap --format=csv,
 have         = $(if $(2),$(1),$(if $(1),$(warning no code for $(1) is built in: $(3))))
 ifeq ($(GPU_TARGETS),native)
   gpu_chips := $(native_chips)
-  no_row    := $(filter-out sm_% $(all_chips),$(gpu_chips))
-  gpu_chips := $(filter-out $(no_row),$(gpu_chips))$(if $(no_row),$(warning no code for $(no_row) is built in: no row in gpu/targets.def))
+  no_row    := $(filter-out $(all_chips) $(filter-out sm_5% sm_6% sm_70 sm_72,$(filter sm_%,$(known_cuda))),$(gpu_chips))
+  gpu_chips := $(filter-out $(no_row),$(gpu_chips))$(if $(no_row),$(warning no code for $(no_row) is built in: no row in gpu/targets.def or too old a compiler))
   gpu_chips := $(call have,$(filter sm_%,$(gpu_chips)),$(NVCC),no nvcc) $(call have,$(filter gfx%,$(gpu_chips)),$(HIPCC),no clang 19)
 else ifeq ($(GPU_TARGETS),all)
   gpu_chips := $(all_chips) $(text_parts)

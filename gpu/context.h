@@ -114,8 +114,9 @@ struct gpu_context {
     batch_shape last_shape;
     bool is_again = false;  // The batch has the shape of the last one.
     std::vector<gpu_recording> recordings;
-    uint64_t n_plays = 0;
+    uint64_t n_plays = 0, n_failed = 0;          // of recordings
     bool no_recording = false, no_walk = false;  // One could not be made in this session.
+    std::vector<batch_shape> proven;             // A recording of these is not watched again.
     gpu_recording* kept = nullptr;               // not null: launches are kept in its list, not run
     walk_entry* walk_list = nullptr;             // on the device: the list of walk_shape
     batch_shape walk_shape;

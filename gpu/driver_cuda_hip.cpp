@@ -139,7 +139,8 @@ constexpr const char* kHipInstall = "install AMD's driver";
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 // ROCm's packages need not tell the loader of its folder.
 #define DUET_HIP_IN(folder) folder "libamdhip64.so.7", folder "libamdhip64.so.6", folder "libamdhip64.so.5"
-constexpr const char* kHipLibraries[] = {DUET_HIP_IN(""), "libamdhip64.so", DUET_HIP_IN("/opt/rocm/lib/"), nullptr};
+constexpr const char* kHipLibraries[] = {DUET_HIP_IN(""), "libamdhip64.so", DUET_HIP_IN("/opt/rocm/lib/"),
+                                         DUET_HIP_IN("/opt/rocm/core/lib/"), nullptr};
 constexpr const char* kHipInstall = "install AMD's HIP runtime (hip-runtime-amd of ROCm, libamdhip64-5 of Debian 13) "
                                     "or name its folder in LD_LIBRARY_PATH";
 #endif
@@ -503,6 +504,7 @@ duet_status open_device(vendor_device& opened, gpu_info* info, error_text& err) 
     DUET_TRY(d.call(err, d.lib.stream_create, &d.stream, (unsigned)kNonBlocking));
     size_t n_free = 0, n_all = 0;
     DUET_TRY(d.call(err, d.lib.memory_info, &n_free, &n_all));
+    n_free = std::min(n_free, n_all);  // HIP 7.13 tells more than all for gfx1151.
     // An NVIDIA chip that shares the computer's memory counts the files that the system keeps there as used.
     const bool is_shared = info->is_integrated && d.lib.v == &kCuda;
     info->free_bytes = is_shared ? std::clamp<uint64_t>(os_describe().free_bytes, n_free, n_all) : n_free;

@@ -222,9 +222,8 @@ static bool has_fast_type(int32_t type) { return type == type_id::f16 || type ==
 bool has_fast_code(const model_graph& g, const op& o) {
     if (o.kind == op_kind::matmul) return has_fast_type(g.weights[(size_t)o.w].type);
     if (o.kind != op_kind::attention || o.alibi != 0.0f) return false;
-    const cache_layer& cache = g.caches[(size_t)o.index];
-    return !cache.v_in_k && cache.k_dim % 32 == 0 && cache.v_dim % 16 == 0 &&
-           std::max(cache.k_dim, cache.v_dim) <= kFastDim;
+    const cache_layer& c = g.caches[(size_t)o.index];
+    return !c.v_in_k && c.k_dim % 32 == 0 && c.v_dim % 16 == 0 && std::max(c.k_dim, c.v_dim) <= kFastDim;
 }
 
 duet_status launch_tiles(gpu_context& c, int32_t type, matrix_args& a, int per_tile, int n_tiles, error_text& err) {

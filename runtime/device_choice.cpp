@@ -28,8 +28,8 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
     if (is_auto && gpu_code_list() == "none")
         return fail(err, DUET_ERR_DEVICE,
                     "this build has no GPU code (make GPU_TARGETS=all, or its chip's name; run --devices tells more)");
-    std::vector<gpu_found> all = list_gpus();
     const std::string_view vendor = name.substr(0, name.find(':'));
+    std::vector<gpu_found> all = list_gpus(is_auto ? "" : vendor);  // Another vendor's runtime may crash.
     const gpu_found* best = is_auto || is_exact ? nullptr : best_gpu(all, name);
     std::string why;  // the reasons of the devices that the name could have meant
     for (const gpu_found& d : all) {

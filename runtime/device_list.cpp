@@ -52,23 +52,23 @@ bool has_pci_card(bool is_amd) {
     return false;
 }
 
-// Says that the machine has no card of this vendor; "" when it has one, or nobody knows.
-std::string missing_hardware(bool is_amd) {
-    if (has_pci_card(is_amd) || names_in(pci_folder()).empty()) return "";
-    return is_amd ? "no AMD card in this machine" : "no NVIDIA card in this machine";
+// Whether nobody can know what is on the bus, or the GPU is on none, as in WSL and on a Jetson.
+bool is_pci_hidden() {
+    const std::string root = gpu_setup().root;
+    return access(pci_folder().c_str(), F_OK) || !access((root + "/dev/dxg").c_str(), F_OK) ||
+           !access((root + "/dev/nvhost-gpu").c_str(), F_OK);
 }
 
-// Whether nobody can know what is on the bus.
-bool is_pci_hidden() {
-    DIR* const dir = opendir(pci_folder().c_str());
-    if (dir) closedir(dir);
-    return !dir;
+// Says that the machine has no card of this vendor; "" when it has one, or nobody knows.
+std::string missing_hardware(bool is_amd) {
+    if (has_pci_card(is_amd) || is_pci_hidden() || names_in(pci_folder()).empty()) return "";
+    return is_amd ? "no AMD card in this machine" : "no NVIDIA card in this machine";
 }
 
 // What keeps the process from the device files AMD's runtime needs, and the command that grants it; "": nothing.
 std::string forbidden_node() {
     const std::string root = gpu_setup().root;
-    std::vector<std::string> nodes = {"/dev/kfd"};
+    std::vector<std::string> nodes = {access((root + "/dev/dxg").c_str(), F_OK) ? "/dev/kfd" : "/dev/dxg"};  // WSL's
     for (const std::string& name : names_in(root + "/sys/class/drm"))
         if (name.substr(0, 7) == "renderD" &&
             os_value_in(root + "/sys/class/drm/" + name + "/device/vendor") == "0x1002")
@@ -105,13 +105,13 @@ std::string why_none(const gpu_driver& driver, const std::string& told) {
 
 bool is_emulator(std::string_view id) { return id.substr(0, 3) == "emu"; }
 
-std::vector<gpu_found> list_gpus() {
+std::vector<gpu_found> list_gpus(std::string_view only) {
     std::vector<gpu_found> all;
     for (const gpu_driver* driver : kGpuDrivers) {
+        if (!only.empty() && only != driver->name) continue;
         error_text err;
         int32_t n = 0;
-        if (driver->count(&n, err) != DUET_OK)
-            all.push_back({driver->name, {}, false, false, why_none(*driver, err.text)});
+        if (driver->count(&n, err)) all.push_back({driver->name, {}, false, false, why_none(*driver, err.text)});
         for (int32_t i = 0; i < n; i++) {
             gpu_found d;
             d.id = is_emulator(driver->name) ? driver->name : std::string(driver->name) + ":" + std::to_string(i);

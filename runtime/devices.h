@@ -15,8 +15,8 @@ struct gpu_found {
     std::string why;                             // it is not usable, or not used unless it is named, and what to do
 };
 
-// All of them, without touching any: names and attributes only.
-std::vector<gpu_found> list_gpus();
+// All of them, or those of one driver, without touching any: names and attributes only.
+std::vector<gpu_found> list_gpus(std::string_view only = "");
 bool is_emulator(std::string_view id);
 
 // The best of those that can be used, of one driver ("": of any); null: there is none.
@@ -42,7 +42,6 @@ extern const executor kSplitExecutor;  // runtime/split.cpp
 
 duet_status tell_devices(duet_device_fn each, void* user, error_text& err);
 double measure_bandwidth(const char* device, int32_t n_threads);
-duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user,
-                          error_text& err);
+duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn tell, void* user, error_text& err);
 
 }  // namespace duet

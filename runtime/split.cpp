@@ -189,12 +189,12 @@ exec_limits part_limits(const split_model& m, exec_limits limits) {
     return limits;
 }
 
-duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t n_threads, exec_plan* out,
+duet_status plan_parts(const split_model& m, const exec_limits& limits, int32_t threads, exec_plan* out,
                        error_text& err) {
     *out = {};
     for (int side : {kHostSide, kDeviceSide})
         if (!m.part[side].ops.empty())
-            DUET_TRY(executor_of(side).plan(m.part[side], part_limits(m, limits), n_threads, out, err));
+            DUET_TRY(executor_of(side).plan(m.part[side], part_limits(m, limits), threads, out, err));
     out->gpu_layers = m.place.gpu_layers;
     out->cpu_expert_layers = m.place.cpu_expert_layers;
     return DUET_OK;
@@ -226,8 +226,8 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     if (c.all.front().gpu_layers == 0) return DUET_OK;
     gpu_info info;
     DUET_TRY(gpu_device_info(limits.place.device, &info, err));
-    const uint64_t budget =
-        info.memory_bytes ? info.free_bytes - info.free_bytes / 32 : UINT64_MAX;  // drivers round allocations up
+    const uint64_t budget =  // Drivers round allocations up, and some freeze a machine that shares its last memory.
+        info.memory_bytes ? info.free_bytes - info.free_bytes / (info.is_integrated ? 8 : 32) : UINT64_MAX;
     exec_plan plan;
     uint64_t need = 0;
     auto fits = [&](size_t i, bool* is) -> duet_status {
@@ -262,16 +262,16 @@ std::shared_ptr<split_model> kept_model(const exec_store& store) {
     return std::static_pointer_cast<split_model>(store.kept);
 }
 
-duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t n_threads, exec_plan* out,
+duet_status split_plan(const model_graph& g, const exec_limits& limits, int32_t threads, exec_plan* out,
                        error_text& err) {
     exec_store& store = *limits.place.store;
     const std::lock_guard<std::mutex> lock(store.lock);
-    if (auto m = kept_model(store)) return plan_parts(*m, limits, n_threads, out, err);
+    if (auto m = kept_model(store)) return plan_parts(*m, limits, threads, out, err);
     choice c;
     split_model m;
-    DUET_TRY(choose_placement(g, limits, n_threads, &c, err));
+    DUET_TRY(choose_placement(g, limits, threads, &c, err));
     DUET_TRY(split_graph(g, c.all[c.at], &m, err));
-    return plan_parts(m, limits, n_threads, out, err);
+    return plan_parts(m, limits, threads, out, err);
 }
 
 // ---- one session ----------------------------------------------------------------------------------------------------

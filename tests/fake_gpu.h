@@ -18,7 +18,7 @@ struct fake_control {
     // The test sets these.
     const duet::gpu_driver* backend = nullptr;  // emulator that runs kernels
     int64_t fail_at = 0, lost_at = 0;           // this call fails with fail_code; from this one on all fail (0: none)
-    int fail_code = 0;
+    int fail_code = 0, fail_times = 1;
     const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
                                       // they are recorded
     bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate or wait
@@ -106,7 +106,7 @@ inline int begin(const char* call) {
     if (control.lost_at && n >= control.lost_at) return sticky = kLost;
     const bool is_named =
         control.fail_call && strstr(call, control.fail_call) && (is_capturing() || !strstr(call, "LaunchKernel"));
-    if (is_named) control.fail_call = nullptr;
+    if (is_named && --control.fail_times == 0) control.fail_call = nullptr;
     if (n != control.fail_at && !is_named) return sticky;
     snprintf(control.failed_call, sizeof control.failed_call, "%s", call);
     return control.fail_code;
