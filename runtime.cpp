@@ -243,9 +243,8 @@ duet_status duet_writer_set_string(duet_writer* writer, const char* key, const c
                        as_view(data, n_bytes));
 }
 
-duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t elem_type, const void* data,
-                                  uint64_t n) {
-    return with_writer(__func__, writer, key, &gguf_writer::set_array, key, elem_type, data, n);
+duet_status duet_writer_set_array(duet_writer* writer, const char* key, int32_t type, const void* data, uint64_t n) {
+    return with_writer(__func__, writer, key, &gguf_writer::set_array, key, type, data, n);
 }
 
 duet_status duet_writer_set_strings(duet_writer* writer, const char* key, const duet_string* strings, uint64_t n) {
@@ -310,9 +309,8 @@ duet_status duet_model_open(const char* path, const duet_model_params* params, d
     return create_model(out, {.path = path, .call = __func__}, params);
 }
 
-duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* params,
-                                   duet_model** out) {
-    return create_model(out, {.data = data, .n_bytes = n_bytes, .call = __func__}, params);
+duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* p, duet_model** out) {
+    return create_model(out, {.data = data, .n_bytes = n_bytes, .call = __func__}, p);
 }
 
 duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,

@@ -300,10 +300,9 @@ int32_t graph_builder::rope(const rope_options& options) {
     return find_or_add(graph.ropes, table, [&](const rope_table& other) { return other == table; });
 }
 
-int32_t graph_builder::state(int64_t n_floats) {
-    if (n_floats > INT32_MAX)
-        fail_with(DUET_ERR_FORMAT, "a recurrent state of " + std::to_string(n_floats) + " values");
-    graph.states.push_back({n_floats});
+int32_t graph_builder::state(int64_t n) {
+    if (n > INT32_MAX) fail_with(DUET_ERR_FORMAT, "a recurrent state of " + std::to_string(n) + " values");
+    graph.states.push_back({n});
     return (int32_t)graph.states.size() - 1;
 }
 
@@ -349,8 +348,7 @@ void graph_builder::scale_matrices() {
         const gguf_tensor* t = file.find_tensor(name);
         if (!t || bound[(size_t)(t - file.tensors.data())]) continue;
         const float* value = floats(tensor(name, false, 1));
-        if (value && o.b >= 0)
-            fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": a scale of a matrix that has a bias");
+        if (value && o.b >= 0) fail_with(DUET_ERR_UNSUPPORTED, "tensor " + name + ": a scale of a matrix with a bias");
         else if (value) o.scale *= *value;
     }
 }

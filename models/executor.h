@@ -118,8 +118,7 @@ struct executor {
 
 // Nanoseconds since `start`, by the clock of the profiles.
 inline uint64_t ns_since(std::chrono::steady_clock::time_point start) {
-    return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
-        .count();
+    return (uint64_t)((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
 }
 
 }  // namespace duet

@@ -117,17 +117,16 @@ duet_status gguf_writer::set_string(std::string_view key, std::string_view value
     return set(key, std::move(bytes), err);
 }
 
-duet_status gguf_writer::set_array(std::string_view key, int32_t elem_type, const void* data, uint64_t n,
-                                   error_text& err) {
-    const bool is_known = elem_type >= 0 && elem_type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[elem_type].n_bytes;
+duet_status gguf_writer::set_array(std::string_view key, int32_t type, const void* data, uint64_t n, error_text& err) {
+    const bool is_known = type >= 0 && type < (int32_t)kGgufKvTypeCount && kGgufKvTypes[type].n_bytes;
     if (!is_known || (!data && n) || n > SIZE_MAX / 16)
         return fail(err, DUET_ERR_ARG, "%s: want an array of numbers or bools, got type %d, %llu elements",
-                    printable(key).c_str(), elem_type, (unsigned long long)n);
-    std::string bytes = gguf_value_begin(DUET_KV_ARRAY, elem_type, n);
-    for (uint64_t i = 0; elem_type == DUET_KV_BOOL && i < n; i++)
+                    printable(key).c_str(), type, (unsigned long long)n);
+    std::string bytes = gguf_value_begin(DUET_KV_ARRAY, type, n);
+    for (uint64_t i = 0; type == DUET_KV_BOOL && i < n; i++)
         if (((const uint8_t*)data)[i] > 1)
             return fail(err, DUET_ERR_ARG, "%s: want bools of 0 or 1", printable(key).c_str());
-    if (n) bytes.append((const char*)data, (size_t)(n * kGgufKvTypes[elem_type].n_bytes));
+    if (n) bytes.append((const char*)data, (size_t)(n * kGgufKvTypes[type].n_bytes));
     return set(key, std::move(bytes), err);
 }
 

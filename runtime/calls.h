@@ -55,8 +55,7 @@ duet_status detokenize(const duet_model& m, const int32_t* ids, size_t n_ids, in
 
 // ---- session.cpp
 
-duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
-                         error_text& err);
+duet_status plan_session(const duet_model& m, const duet_session_params* want, duet_memory_plan* out, error_text& err);
 duet_status create_session(duet_session& s, const duet_model* m, const duet_session_params* params);
 
 // Whether the session was made; else says so.
@@ -110,8 +109,7 @@ duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst);
 
 // ---- embed.cpp
 
-duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, const duet_embed_params* params,
-                  float* out);
+duet_status embed(duet_session& s, const duet_string* texts, int32_t n, const duet_embed_params* params, float* out);
 duet_status embed_ids(duet_session& s, const int32_t* ids, const int32_t* n_ids, int32_t n_texts,
                       const duet_embed_params* params, float* out);
 duet_status rerank(duet_session& s, std::string_view query, const duet_string* texts, int32_t n_texts, float* scores);
@@ -126,8 +124,7 @@ duet_status load_sequence(duet_session& s, int32_t seq, const void* data, uint64
 // ---- grammar.cpp
 
 // Adds what a text must match: the rules of a GBNF text, or the values of a schema.
-duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
-                     error_text& err);
+duet_status add_body(const duet_grammar_params& p, grammar_builder& b, grammar_builder::expr* out, error_text& err);
 duet_status create_grammar(const duet_model* m, const duet_grammar_params* params, duet_grammar& out);
 
 // Compiles a part of a builder for the vocabulary of a model; the part is the whole text. *out is set on success only.

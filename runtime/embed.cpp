@@ -75,8 +75,7 @@ class pooled_rows {
     duet_status run_long(int32_t piece) {
         const size_t n = pieces_[(size_t)piece].ids.size(),
                      step = (size_t)std::min(s_.limits.max_batch, s_.limits.max_wanted);
-        for (size_t first = 0; first < n; first += step)
-            DUET_TRY(run_parts({{piece, first, std::min(step, n - first)}}));
+        for (size_t at = 0; at < n; at += step) DUET_TRY(run_parts({{piece, at, std::min(step, n - at)}}));
         return DUET_OK;
     }
 
@@ -175,19 +174,18 @@ duet_status add_pieces(duet_session& s, int32_t i, const std::vector<int32_t>& i
     return DUET_OK;
 }
 
-duet_status embed_pieces(duet_session& s, const std::vector<text_piece>& pieces, const duet_embed_params& p,
-                         float* out) {
+duet_status embed_pieces(duet_session& s, const std::vector<text_piece>& all, const duet_embed_params& p, float* out) {
     const model_graph& g = s.model->graph;
-    pooled_rows rows(s, pieces, pooling_of(*s.model, p.pooling, false));
+    pooled_rows rows(s, all, pooling_of(*s.model, p.pooling, false));
     DUET_TRY(rows.run());
     std::vector<double> whole;
-    for (size_t i = 0; i < pieces.size();) {
+    for (size_t i = 0; i < all.size();) {
         size_t end = i, n_tok = 0;
-        for (; end < pieces.size() && pieces[end].text == pieces[i].text; end++) n_tok += pieces[end].ids.size();
+        for (; end < all.size() && all[end].text == all[i].text; end++) n_tok += all[end].ids.size();
         whole.assign((size_t)g.dim, 0.0);
-        const int32_t text = pieces[i].text;
+        const int32_t text = all[i].text;
         for (const bool is_one = end == i + 1; i < end; i++)
-            rows.add_to(i, is_one ? 1.0 : (double)pieces[i].ids.size() / (double)n_tok, whole.data());
+            rows.add_to(i, is_one ? 1.0 : (double)all[i].ids.size() / (double)n_tok, whole.data());
         std::vector<float> v = finish_vector(g, g.dense, whole);
         double squares = 0;
         for (const float x : v) squares += (double)x * (double)x;
@@ -280,14 +278,13 @@ duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pair
 
 }  // namespace
 
-duet_status embed(duet_session& s, const duet_string* texts, int32_t n_texts, const duet_embed_params* params,
-                  float* out) {
-    DUET_TRY(check_texts(s, "duet_embed", texts, n_texts, out));
+duet_status embed(duet_session& s, const duet_string* texts, int32_t n, const duet_embed_params* params, float* out) {
+    DUET_TRY(check_texts(s, "duet_embed", texts, n, out));
     duet_embed_params p;
     DUET_TRY(read_params(s, params, &p));
     std::vector<text_piece> pieces;
     std::vector<int32_t> ids, plain;
-    for (int32_t i = 0; i < n_texts; i++) {
+    for (int32_t i = 0; i < n; i++) {
         const std::string_view text = as_view(texts[i].data, texts[i].n_bytes);
         DUET_TRY(s.model->vocab.encode(text, true, false, &ids, s.err));
         size_t n_special = 0;  // only a text that is cut asks for them

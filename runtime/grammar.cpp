@@ -87,8 +87,7 @@ duet_status make_grammar(const duet_model& m, grammar_builder& builder, grammar_
     return DUET_OK;
 }
 
-duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, grammar_builder::expr* out,
-                     error_text& err) {
+duet_status add_body(const duet_grammar_params& p, grammar_builder& b, grammar_builder::expr* out, error_text& err) {
     if (p.json_schema) {
         value schema;
         if (const size_t n = strlen(p.json_schema); n > kGrammarMaxText)
@@ -97,11 +96,11 @@ duet_status add_body(const duet_grammar_params& p, grammar_builder& builder, gra
         limits.max_depth = 2 * kSchemaMaxDepth;
         if (const duet_status st = parse_json(p.json_schema, &schema, err, limits); st != DUET_OK)
             return fail(err, st, "schema: %s", std::string(err.text).c_str());
-        return add_schema(schema, {(uint32_t)p.max_indent}, builder, out, err);
+        return add_schema(schema, {(uint32_t)p.max_indent}, b, out, err);
     }
     uint32_t root = 0;
-    DUET_TRY(parse_gbnf(p.gbnf, p.root ? p.root : "root", builder, &root, err));
-    *out = builder.call(root);
+    DUET_TRY(parse_gbnf(p.gbnf, p.root ? p.root : "root", b, &root, err));
+    *out = b.call(root);
     return DUET_OK;
 }
 

@@ -404,8 +404,7 @@ void for_each_case(const std::function<void(graph_case&)>& run) {
     for_each_activation_case(run);
 }
 
-duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
-                     error_text& err) {
+duet_status run_case(const graph_case& c, const executor& e, const char* id, std::vector<float>* out, error_text& err) {
     std::vector<int> sizes = {70, 3, 1, 20, 16, 9, 1};  // 9 and 16: two launches of 8 tokens, or tiles of 8
     exec_limits limits;
     limits.n_ctx = 128;
@@ -422,7 +421,7 @@ duet_status run_case(const graph_case& c, const executor& e, const char* device,
     limits.n_state_slots = c.g.states.empty() ? 0 : 4;
     limits.n_pages.assign(c.g.groups.size(), 8);
     void* context = nullptr;
-    DUET_TRY(e.create(c.g, limits, 1, device, &context, err));
+    DUET_TRY(e.create(c.g, limits, 1, id, &context, err));
     const std::unique_ptr<void, void (*)(void*)> owned(context, e.destroy);
     const int32_t tables[2][4] = {{3, 1, 7, 5}, {0, 4, 2, 6}};
     const std::vector<std::vector<const int32_t*>> pages(c.g.groups.size(), {tables[0], tables[1]});

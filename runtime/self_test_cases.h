@@ -47,8 +47,7 @@ view heads_of(view v, int32_t first, int32_t n_heads, int32_t head_dim);
 void for_each_case(const std::function<void(graph_case&)>& run);
 
 // Runs the batches on one executor; *out: the wanted rows of all of them.
-duet_status run_case(const graph_case& c, const executor& e, const char* device, std::vector<float>* out,
-                     error_text& err);
+duet_status run_case(const graph_case& c, const executor& e, const char* id, std::vector<float>* out, error_text& err);
 
 // "" when the bits of the device (of "cpu" with the kernels of isa) are the scalar CPU's, else what differs. Of mode
 // fast the difference has a bound: 2^-8 of the results, both as root mean squares. One result in the wrong place is

@@ -72,13 +72,12 @@ duet_status derive_limits(const duet_model& m, const duet_session_params& p, exe
 
 }  // namespace
 
-duet_status plan_session(const duet_model& m, const duet_session_params* params, duet_memory_plan* out,
-                         error_text& err) {
+duet_status plan_session(const duet_model& m, const duet_session_params* want, duet_memory_plan* out, error_text& err) {
     auto p = defaults_of<duet_session_params>();
     exec_limits limits;
     exec_plan plan;
     DUET_TRY(check_room("duet_memory_plan", out, err));
-    DUET_TRY(read_struct("duet_session_params", params, &p, err));
+    DUET_TRY(read_struct("duet_session_params", want, &p, err));
     DUET_TRY(derive_limits(m, p, &limits, err));
     DUET_TRY(m.exec->plan(m.graph, limits, m.n_threads, &plan, err));
     duet_memory_plan all{};
