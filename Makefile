@@ -487,7 +487,7 @@ build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.in
 
 all-in-one: build/duet.cpp
 	$(begin) CC $<
-	$(Q)$(CXX) $(filter-out -I.,$(flags)) -c -o build/duet.o $<
+	$(Q)$(CXX) -std=c++20 -O2 -c -o build/duet.o $<
 
 # ---- Python (docs/python.md): needs python3 with venv, and PyPI ---------------------------------------------------------
 
@@ -514,7 +514,7 @@ install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -d $(DESTDIR)$(PREFIX)/include/duet $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
 	install -m 644 $(library) $(DESTDIR)$(PREFIX)/$(LIBDIR)/
-	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|$(LIBDIR)|;s|@PROJECT_VERSION@|$(version)|' \
+	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|$(LIBDIR)|;s|@CMAKE_INSTALL_INCLUDEDIR@|include|;s|@PROJECT_VERSION@|$(version)|' \
 	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig/duet.pc
 	for t in $(programs) $(if $(has_serve),$(bin_dir)/serve); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
 

@@ -1,5 +1,6 @@
 # amalgamate.awk: writes all sources as one: awk -f amalgamate.awk FILE... > duet.cpp. It expands #include "..." in place:
-# headers once, tables (.def) and kernel bodies (.inc) each time. Used by `make all-in-one`.
+# headers once, tables (.def) and kernel bodies (.inc) each time. Used by `make all-in-one`. The head of duet.cpp keeps the
+# compiler to IEEE arithmetic as written, as the Makefile's flags do: where it may contract to fma, g++ gives other bits.
 function expand(path,    line, dir, name, once) {
     once = (path ~ /\.h$/)
     if (once && seen[path]++) return
@@ -14,4 +15,17 @@ function expand(path,    line, dir, name, once) {
     }
     close(path)
 }
-BEGIN { for (i = 1; i < ARGC; i++) expand(ARGV[i]) }
+BEGIN {
+    print "// duet.cpp: Duet as one source file, made by amalgamate.awk. Compile it beside runtime.h:"
+    print "//     g++ -std=c++20 -O2 -c duet.cpp        (or clang++ 15 or newer; -O3: faster prompts; link with -pthread -ldl)"
+    print "// It keeps to IEEE arithmetic as written, without -ffast-math; -ffp-contract=off is set here."
+    print "#ifdef __FAST_MATH__"
+    print "#error \"duet.cpp: want IEEE arithmetic as written, got -ffast-math (or -Ofast)\""
+    print "#endif"
+    print "#ifdef __clang__"
+    print "#pragma clang fp contract(off)"
+    print "#else"
+    print "#pragma GCC optimize(\"fp-contract=off\")"
+    print "#endif"
+    for (i = 1; i < ARGC; i++) expand(ARGV[i])
+}

@@ -253,7 +253,7 @@ DUET_API int64_t duet_file_find_kv(const duet_file* file, const char* key);
 DUET_API int64_t duet_file_find_tensor(const duet_file* file, const char* name);
 
 /* Reads value i_value of entry i_kv (0 for a scalar) in the wanted form. Integers convert when the value fits; a bool
- * reads as 0 or 1.
+ * reads as 0 or 1. A U64 above 2^63 - 1 does not fit: DUET_ERR_FORMAT, and *out has its bits.
  * Returns     DUET_OK; DUET_ERR_ARG: out of range; DUET_ERR_FORMAT: of another type, or it does not fit. Thread: any */
 DUET_API_STATUS duet_file_get_int(const duet_file* file, int64_t i_kv, uint64_t i_value, int64_t* out);
 DUET_API_STATUS duet_file_get_float(const duet_file* file, int64_t i_kv, uint64_t i_value, double* out);
@@ -907,7 +907,7 @@ DUET_API_STATUS duet_generate(duet_session* session, duet_sampler* sampler, cons
 
 /* A conversation with a model: its messages, and the template of the model that turns them into a prompt.
  *
- *     duet_chat* chat;
+ *     duet_chat* chat = NULL; duet_chat_turn* turn = NULL;
  *     status = duet_chat_create(model, NULL, &chat);
  *     if (status == DUET_OK) status = duet_chat_add(chat, "user", "Who are you?", 12);
  *     if (status == DUET_OK) status = duet_chat_begin(chat, session, sampler, NULL, &turn);
@@ -916,7 +916,7 @@ DUET_API_STATUS duet_generate(duet_session* session, duet_sampler* sampler, cons
  *     while (status == DUET_OK && (status = duet_chat_next(turn, &event)) == DUET_OK && event.kind != DUET_CHAT_END)
  *         if (event.kind == DUET_CHAT_TEXT) fwrite(event.text.data, 1, event.text.n_bytes, stdout);
  *     duet_chat_turn_free(turn);
- *     if (status != DUET_OK) puts(duet_chat_error(chat));
+ *     if (status != DUET_OK) puts(duet_chat_error(chat)); duet_chat_free(chat);
  *        -> model.gguf has no chat template (tokenizer.chat_template): name a built-in one (chatml, ...) or give a text
  *
  * What messages hold is text: it never becomes control tokens, whatever it spells. */

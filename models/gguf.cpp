@@ -253,9 +253,8 @@ void gguf_file::will_need(const gguf_tensor& tensor) const {
 }
 
 bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
-    const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
     if (i >= kv.n_values) return false;
-    switch (type) {
+    switch (kv.value_type()) {
     case DUET_KV_BOOL:
     case DUET_KV_U8: *out = kv.data[i]; return true;
     case DUET_KV_I8: *out = (int8_t)kv.data[i]; return true;
@@ -270,7 +269,7 @@ bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
 }
 
 bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
-    const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+    const int32_t type = kv.value_type();
     if (i >= kv.n_values || (type != DUET_KV_F32 && type != DUET_KV_F64)) return false;
     *out = type == DUET_KV_F32 ? (double)gguf_load<float>(kv.data + 4 * i) : gguf_load<double>(kv.data + 8 * i);
     return true;

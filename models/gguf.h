@@ -24,6 +24,8 @@ struct gguf_kv {
     uint64_t n_bytes = 0;                   // length of data
     uint64_t offset = 0;                    // place of the value in its file
     std::vector<std::string_view> strings;  // for a string and for an array of strings, in order
+
+    int32_t value_type() const { return type == DUET_KV_ARRAY ? array_type : type; }  // of each value
 };
 
 struct gguf_tensor {

@@ -54,7 +54,7 @@ constexpr gguf_known_key kGgufKnownKeys[] = {
 
 // Says whether a value is of a wanted kind, and names the kind.
 bool gguf_is_kind(const gguf_kv& kv, char want, const char** name) {
-    const int32_t elem = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
+    const int32_t elem = kv.value_type();
     int64_t value = 0;
     // clang-format off
     switch (want) {
@@ -130,7 +130,7 @@ std::string gguf_describe(const gguf_kv& kv) {
         snprintf(text, sizeof text, "the %s %lld", kGgufKvTypes[kv.type].name, (long long)i);
     else if (gguf_file::value_float(kv, 0, &d))
         snprintf(text, sizeof text, "the %s %.9g", kGgufKvTypes[kv.type].name, d);
-    else snprintf(text, sizeof text, "a %s", kGgufKvTypes[kv.type].name);
+    else snprintf(text, sizeof text, "a %s above 2^63 - 1", kGgufKvTypes[kv.type].name);
     return text;
 }
 

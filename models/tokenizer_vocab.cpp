@@ -44,8 +44,7 @@ duet_status find_array(const gguf_file& file, const char* key, bool is_required,
     if (!*kv) return DUET_OK;
     if ((*kv)->type != DUET_KV_ARRAY || std::find(types.begin(), types.end(), (*kv)->array_type) == types.end())
         return bad_key(file, **kv, err, "want an array of %s, got %svalue type %d", want,
-                       (*kv)->type == DUET_KV_ARRAY ? "an array of " : "",
-                       (*kv)->type == DUET_KV_ARRAY ? (*kv)->array_type : (*kv)->type);
+                       (*kv)->type == DUET_KV_ARRAY ? "an array of " : "", (*kv)->value_type());
     if (n != SIZE_MAX && (*kv)->n_values != n)
         return bad_key(file, **kv, err, "want %zu entries (one for each of tokenizer.ggml.tokens), got %llu", n,
                        (unsigned long long)(*kv)->n_values);

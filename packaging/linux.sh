@@ -53,7 +53,7 @@ strip --strip-unneeded -o "$into/lib/libduet.so.$version" "$shared/libduet.so.$v
 ln -s "libduet.so.$version" "$into/lib/libduet.so.$major"
 ln -s "libduet.so.$major" "$into/lib/libduet.so"
 # pkg-config finds the folder by itself, wherever it is unpacked
-sed -e "s|@CMAKE_INSTALL_PREFIX@|\${pcfiledir}/../..|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@PROJECT_VERSION@|$version|;s| @DUET_LIBS@||" \
+sed -e "s|@CMAKE_INSTALL_PREFIX@|\${pcfiledir}/../..|;s|@CMAKE_INSTALL_LIBDIR@|lib|;s|@CMAKE_INSTALL_INCLUDEDIR@|include|;s|@PROJECT_VERSION@|$version|;s| @DUET_LIBS@||" \
     duet.pc.in >"$into/lib/pkgconfig/duet.pc"
 mkdir -p "$into/share/doc/duet"
 cp LICENSE CHANGELOG.md docs/packages.md "$into/share/doc/duet/"

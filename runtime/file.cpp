@@ -1,6 +1,7 @@
 // runtime/file.cpp: entries and tensors of a GGUF file as runtime.h shows them.
 // Must not know: models, devices, the file format.
 // Main path: tools/inspect.cpp -> runtime.cpp -> [runtime/file.cpp] -> models/gguf.cpp
+#include "../models/gguf_part.h"
 #include "calls.h"
 
 namespace duet {
@@ -29,8 +30,8 @@ duet_status find_value(const duet_file& file, int64_t i, uint64_t i_value, const
 }
 
 duet_status wrong_type(const duet_file& file, const gguf_kv& kv, const char* want, error_text& err) {
-    return fail(err, DUET_ERR_FORMAT, "%s: %s: want %s, got a value of type %d that is none", file.file.path.c_str(),
-                printable(kv.key).c_str(), want, kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type);
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: want %s, got %s", file.file.path.c_str(), printable(kv.key).c_str(),
+                want, gguf_describe(kv).c_str());
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ duet_status file_tensor(const duet_file& file, int64_t i, duet_tensor* out, erro
 duet_status file_get_int(const duet_file& file, int64_t i_kv, uint64_t i_value, int64_t* out, error_text& err) {
     const gguf_kv* kv = nullptr;
     DUET_TRY(find_value(file, i_kv, i_value, out, &kv, err));
-    return gguf_file::value_int(*kv, i_value, out) ? DUET_OK : wrong_type(file, *kv, "an integer of 64 bits", err);
+    return gguf_file::value_int(*kv, i_value, out) ? DUET_OK : wrong_type(file, *kv, "an integer up to 2^63 - 1", err);
 }
 
 duet_status file_get_float(const duet_file& file, int64_t i_kv, uint64_t i_value, double* out, error_text& err) {

@@ -20,22 +20,25 @@ int main(void) {
 C
 cat >"$work/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.18)
-project(use LANGUAGES C CXX)
+project(use LANGUAGES C)
 find_package(duet REQUIRED)
 add_executable(use use.c)
 target_link_libraries(use duet::duet)
 C
 for shared in OFF ON; do
     prefix=$work/prefix-$shared
-    if [ $shared = ON ]; then libdir=$prefix/lib; else libdir=lib; fi
+    if [ $shared = ON ]; then libdir=$prefix/lib headers=$prefix/headers; else libdir=lib headers=include; fi
     cmake -S . -B "$work/build-$shared" -DBUILD_SHARED_LIBS=$shared -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
-          -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR="$libdir" >"$work/log"
+          -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" \
+          -DCMAKE_INSTALL_LIBDIR="$libdir" -DCMAKE_INSTALL_INCLUDEDIR="$headers" >"$work/log"
     cmake --build "$work/build-$shared" -j"$jobs" >>"$work/log" || { tail -n 50 "$work/log"; exit 1; }
     cmake --install "$work/build-$shared" >>"$work/log"
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
     # shellcheck disable=SC2046  # the flags are words
     ${CC:-gcc} -std=c99 -pedantic-errors $(pkg-config --cflags duet) -o "$work/use" "$work/use.c" $(pkg-config --libs duet)
     "$work/use"
+    # shellcheck disable=SC2046  # a shared library of one's own
+    ${CC:-gcc} -shared -fPIC $(pkg-config --cflags duet) -o "$work/own.so" "$work/use.c" $(pkg-config --libs duet)
     cmake -S "$work" -B "$work/use-$shared" -DCMAKE_PREFIX_PATH="$prefix" >>"$work/log"
     cmake --build "$work/use-$shared" >>"$work/log"
     "$work/use-$shared/use"

@@ -550,6 +550,7 @@ TEST_CASE("gguf: runtime.h reads a file") {
     CHECK(duet_file_get_int(f, ints, 1, &i) == DUET_OK);
     CHECK(i == -2);
     CHECK(duet_file_get_int(f, texts, 1, &i) == DUET_ERR_FORMAT);
+    CHECK(std::string(duet_file_error(f)).ends_with("want an integer up to 2^63 - 1, got an array of 3 string"));
     CHECK(duet_file_get_float(f, f64, 0, &d) == DUET_OK);
     CHECK(d == 0.25);
     CHECK(duet_file_get_float(f, ints, 0, &d) == DUET_ERR_FORMAT);

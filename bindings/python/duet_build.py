@@ -28,6 +28,9 @@ ROOT = os.path.join(HERE, "library")
 IS_SDIST = os.path.isdir(ROOT)
 if not IS_SDIST:
     ROOT = os.path.dirname(os.path.dirname(HERE))
+if not os.path.exists(os.path.join(ROOT, "runtime.h")):
+    raise SystemExit(f"duet: want runtime.h two folders above bindings/python, found none in {ROOT}: pip before 21.3 builds "
+                     "a copy of the one folder; pip install --upgrade pip")
 # What make needs to build the library.
 SOURCES = ["Makefile", "LICENSE", "runtime.h", "runtime.cpp"] + [
     f"{folder}/{pattern}" for folder in ("runtime", "models", "quant", "cpu", "cpu/simd", "gpu")

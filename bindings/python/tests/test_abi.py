@@ -81,3 +81,11 @@ def test_what_cannot_be_read_is_an_error(tmp_path: pathlib.Path) -> None:
     done = subprocess.run([sys.executable, str(HERE / "abi.py"), str(tmp_path / "odd.h"), str(tmp_path / "out")],
                           capture_output=True, text=True)
     assert done.returncode != 0 and "cannot read" in done.stderr
+
+
+def test_a_build_of_the_folder_alone_says_what_it_wants(tmp_path: pathlib.Path) -> None:
+    """pip before 21.3 copies the folder and builds the copy."""
+    for name in ("duet_build.py", "abi.py"):
+        (tmp_path / name).write_bytes((HERE / name).read_bytes())
+    done = subprocess.run([sys.executable, "-c", "import duet_build"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "pip before 21.3" in done.stderr and "Traceback" not in done.stderr

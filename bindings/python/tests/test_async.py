@@ -1,5 +1,6 @@
 """The asyncio forms: the loop goes on, tasks can be cancelled, sessions run beside each other."""
 import asyncio
+import contextvars
 import time
 from typing import Any, List
 
@@ -144,5 +145,45 @@ def test_one_session_for_two_tasks_is_refused(chat_model: duet.Model) -> None:
         session.cancel()
         with pytest.raises(duet.CancelledError):
             await first
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_question_is_taken_back(chat_model: duet.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = chat_model.chat()
+    chat.ask("hello").read()
+    begin = chat._begin
+
+    def slow(text: Any, params: Any) -> duet.Answer:
+        answer = begin(text, params)
+        time.sleep(0.2)
+        return answer
+
+    async def ask() -> None:
+        for make in (lambda: chat.ask_async("wide"), lambda: chat.run_async("wide").__anext__()):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(make(), 0.05)
+            assert [message["content"] for message in chat.messages] == ["hello", "Hello world."]
+
+    monkeypatch.setattr(chat, "_begin", slow)
+    asyncio.run(ask())
+    monkeypatch.undo()
+    assert chat.ask("wide").read() == "漢字 😀 café"
+
+
+def test_tools_and_callbacks_see_the_context(chat_model: duet.Model, demo_path: str) -> None:
+    who = contextvars.ContextVar("who", default="nobody")
+
+    def weather(city: str) -> str:
+        return who.get()
+
+    async def main() -> None:
+        who.set("me")
+        chat = chat_model.chat(tools=[weather])
+        assert [e.content async for e in chat.run_async("call the weather") if isinstance(e, duet.ToolResult)] == ["me"]
+        seen: List[str] = []
+        (await duet.Model.open_async(demo_path, progress=lambda share: seen.append(who.get()))).close()
+        duet.Model(demo_path, progress=lambda share: seen.append(who.get())).close()
+        assert set(seen) == {"me"}
 
     asyncio.run(main())

@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 import pytest
 
 import duet
+from duet._schema import result_text
+from duet._session import parse
 
 
 def weather(city: str, days: int = 1) -> str:
@@ -298,3 +300,40 @@ def test_fields_that_need_not_be_there() -> None:
 def test_every_schema_of_the_signature_compiles(chat_model: duet.Model) -> None:
     for name, schema in duet.Tool(paint).definition["function"]["parameters"]["properties"].items():
         chat_model.grammar(schema=schema)
+
+
+def test_bare_kinds_of_typing() -> None:
+    def mix(names: Dict, numbers: List, both: typing.Set) -> Any:  # type: ignore[type-arg]
+        return names, numbers, both
+
+    assert duet.Tool(mix).call({"names": {"a": 1}, "numbers": [1], "both": [2]}) == ({"a": 1}, [1], {2})
+
+
+def test_results_that_hold_objects() -> None:
+    assert json.loads(result_text([Place("hill", 3.0), {"c": Colour.RED}, {"s"}])) == \
+        [{"name": "hill", "height": 3.0}, {"c": "red"}, ["s"]]
+    pydantic = pytest.importorskip("pydantic")
+    inner = pydantic.create_model("Inner", x=(int, ...))
+    assert json.loads(result_text([inner(x=1)])) == [{"x": 1}]
+
+
+def test_a_union_of_lists() -> None:
+    kind: Any = Union[List[Place], List[Tree]]
+    assert parse('[{"name": "a", "parts": []}]', Union[List[Tree], List[Place]]) == [Tree("a", [])]
+    assert parse('[{"name": "a"}]', Union[List[Tree], List[Place]]) == [Place("a")]
+    assert parse('[{"name": "a"}]', kind) == [Place("a")]
+
+
+def test_closing_a_chat_closes_its_own_session(chat_path: str) -> None:
+    with duet.Model(chat_path) as model, model.chat() as chat:
+        chat.ask("hello").read()
+        other = duet.Chat(chat.session)
+        other.close()
+        assert not chat.session.closed
+    assert chat.session.closed and model._handle.address is None
+    with pytest.raises(duet.ArgumentError):
+        duet.Model(chat_path).chat(template_name="no such template")
+
+
+def test_a_chat_without_messages_is_true(chat: duet.Chat) -> None:
+    assert len(chat) == 0 and chat

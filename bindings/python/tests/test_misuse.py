@@ -16,7 +16,8 @@ from typing import Any, Callable, List, Optional
 import pytest
 
 import duet
-from duet._core import Handle, lib
+from duet._core import Handle, Job, lib
+from duet._session import last_of
 
 LONG = 30000
 
@@ -472,6 +473,11 @@ EXITS = {
     "made in atexit": "import atexit\n"
                       "atexit.register(lambda: print(m.session().generate('a', max_tokens=2, temp=0).read() != ''))",
     "freed in atexit": "import atexit\ns = m.session()\natexit.register(m.close)",
+    "a long call in a __del__": "s = m.session()\n"
+                                "class App:\n"
+                                "    def __del__(self, s=s):\n"
+                                "        assert s.generate('a', max_tokens=2, seed=1).read()\n"
+                                "a = App(); s.decode([1])",
     "an exception": "s = m.session(); g = s.generate('a'); next(g.events()); raise SystemExit(0)",
 }
 
@@ -545,3 +551,121 @@ def test_memory_stays_over_1000_rounds(demo_path: str) -> None:
     if held[0] is None or held[-1] is None:
         pytest.skip("the C library does not tell what is allocated: only the size in memory was looked at")
     assert held[-1] - held[0] < 64 << 10, f"not freed: {held}"
+
+
+def test_a_free_waits_for_the_call_of_another_thread(chat_model: duet.Model) -> None:
+    """Freeing an answer changes its chat's messages, which a call reads meanwhile."""
+    session = chat_model.session(n_ctx=4096, n_seqs=2, cache_type="f32")
+    chat = duet.Chat(session)
+    session.decode([5] * 3000, seq=1)
+    for is_closed in (True, False):
+        answer = chat.ask("hello")
+        next(answer.events())
+        handle, free = answer._handle, answer._handle._free
+        busy: List[int] = []
+
+        def traced(address: int, free: Any = free, busy: List[int] = busy) -> None:
+            busy.append(chat._handle._busy)
+            free(address)
+
+        handle._free = traced
+        saved: List[bytes] = []
+        thread = threading.Thread(target=lambda: saved.append(chat.save(seq=1)))
+        thread.start()
+        while thread.is_alive() and not chat._handle._busy:
+            pass
+        if is_closed:
+            answer.close()
+        del answer
+        thread.join()
+        assert busy == [0] and saved and handle.address is None
+        assert [message["role"] for message in chat.messages[-2:]] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('timed out')", "KeyboardInterrupt"])
+def test_what_a_signal_handler_raises_stops_the_call_once(chat_path: str, error: str) -> None:
+    program = f"""
+import signal, duet
+model = duet.Model({chat_path!r}, threads=1)
+session = model.session(n_ctx={LONG + 100}, max_batch={LONG})
+def strike(*_):
+    raise {error}
+signal.signal(signal.SIGALRM, strike)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+try:
+    session.decode([5] * {LONG})
+except (RuntimeError, KeyboardInterrupt):
+    print(session.length())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.parametrize("logits", [None, False, [True, False]])
+def test_an_interrupt_as_a_decode_ends_does_not_stop_the_next(model: duet.Model, logits: Any) -> None:
+    with model.session(n_ctx=64, n_seqs=2) as session:
+        seq = [0, 1]
+        decode = session._decoding([1, 2], seq, None, logits)
+
+        def call() -> None:
+            decode()
+            job.stop()
+
+        job = Job(call, session._stop, lambda: session._absorb(last_of(seq)), lambda: None)
+        job.run()
+        job.give()
+        session.decode([3])
+        assert session.ids(0) == [1, 3] and session.ids(1) == [2]
+
+
+def test_an_exception_of_a_late_log_goes_to_the_hook(demo_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: List[str] = []
+
+    def log(text: str) -> None:
+        if text == "bad":
+            raise OSError("disk full")
+        lines.append(text)
+
+    told: List[Any] = []
+    with duet.Model(demo_path, log=log) as model:
+        monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_value))
+        for text in (b"bad", b"good"):
+            model._callbacks.c_log(None, 1, text)
+        monkeypatch.undo()
+        assert [str(error) for error in told] == ["disk full"] and lines[-1] == "good"
+        told.clear()
+        model.session().close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_model_of_another_process_has_a_repr(model: duet.Model) -> None:
+    def child() -> None:
+        assert repr(model) == "<duet.Model>"
+
+    assert in_child(child) == 0
+
+
+def test_errors_name_what_is_wrong(model: duet.Model, session: duet.Session, chat_model: duet.Model) -> None:
+    chat = chat_model.chat()
+    data: Any = b"x"
+    nothing: Any = None
+    number: Any = 5
+    real: Any = 10.0
+    word: Any = "hot"
+    calls: List[Any] = [
+        (lambda: model.tokenize(data), "want a text, got bytes"), (lambda: chat.ask(data), "want a text, got bytes"),
+        (lambda: duet.Chat(chat.session, system=number), "want a text, got int"),
+        (lambda: session.generate("a", max_tokens=nothing), "max_tokens: want an integer, got None"),
+        (lambda: session.generate("a", max_tokens=real), "max_tokens: want an integer, got 10.0"),
+        (lambda: session.generate("a", stop=nothing), "stop: want a list of texts, got NoneType"),
+        (lambda: chat.answer(stop=nothing), "stop: want a list of texts, got NoneType"),
+        (lambda: model.session(n_ctx=real), "n_ctx: want an integer, got 10.0"),
+        (lambda: duet.Sampler(temp=word), "temp: want a number, got 'hot'"),
+        (lambda: session.embed([b"hello"]), "texts: want numbers, got bytes")]
+    for call, text in calls:
+        with pytest.raises(duet.ArgumentError) as told:
+            call()
+        assert text in str(told.value)
+    with pytest.raises(TypeError, match=r"want a type of JSON values .* got \[1\]"):
+        model.grammar(schema=[1])  # type: ignore[arg-type]
+    assert chat.messages == []

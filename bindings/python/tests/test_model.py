@@ -1,12 +1,16 @@
 """Opening models, their text and their files."""
+import ctypes
 import mmap
 import pathlib
+import struct
 from typing import Any, List
 
 import pytest
 
 import duet
 from conftest import ROOT
+from duet import _abi
+from duet._core import lib
 
 
 def test_info_and_file(model: duet.Model) -> None:
@@ -124,3 +128,20 @@ def test_sampling_is_that_of_the_programs() -> None:
     table = source.read_text().split("kSamplerDefaults[] = {")[1].split("};")[0]
     found = {row.split('"')[1]: float(row.split(",")[1]) for row in table.split("{")[1:] for row in [row.split("}")[0]]}
     assert found == duet.SAMPLING
+
+
+def test_numbers_of_a_file_that_only_a_u64_holds(tmp_path: pathlib.Path) -> None:
+    def entry(key: bytes, kind: int, value: bytes) -> bytes:
+        return struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value
+
+    entries = [entry(b"general.architecture", 8, struct.pack("<Q", 5) + b"llama"),
+               entry(b"x.seed", 10, struct.pack("<Q", 2**64 - 1)),
+               entry(b"x.seeds", 9, struct.pack("<IQQQ", 10, 2, 1, 2**63))]
+    path = tmp_path / "u64.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries))
+    with duet.File(path) as file:
+        assert dict(file) == {"general.architecture": "llama", "x.seed": 2**64 - 1, "x.seeds": [1, 2**63]}
+        assert "x.seed" in file and "x.none" not in file and file.get("x.seed") == 2**64 - 1
+        out = ctypes.c_int64()
+        assert lib.duet_file_get_int(file._handle.address, 1, 0, ctypes.byref(out)) == _abi.DUET_ERR_FORMAT
+        assert "x.seed: want an integer up to 2^63 - 1, got a u64 above" in file._handle.error()

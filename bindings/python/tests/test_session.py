@@ -145,3 +145,12 @@ def test_choose_and_accept(session: duet.Session) -> None:
             sampler.choose(wrong)
     with pytest.raises(duet.ArgumentError, match="max_token"):
         session.generate("a", max_token=5)
+
+
+def test_numbers_of_numpy(session: duet.Session, model: duet.Model) -> None:
+    numpy = pytest.importorskip("numpy")
+    with model.session(n_seqs=2) as two:
+        two.decode(numpy.array([1, 2]), seq=numpy.int64(1), logits=numpy.bool_(True))
+        assert two.ids(1) == [1, 2] and two.n_logits == 2
+        two.decode([3, 4], seq=numpy.array([0, 1]), pos=numpy.array([0, 2]), logits=numpy.array([False, True]))
+        assert two.ids(0) == [3] and two.ids(1) == [1, 2, 4] and two.n_logits == 1

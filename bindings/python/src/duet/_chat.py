@@ -1,6 +1,7 @@
 """Conversations: messages in, events of the answer out, tools as functions."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import json
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _abi
-from ._core import Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using
+from ._core import DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using
 from ._model import Buffer, Sampler, Schema, bytes_of, decode, encode, schema_text, strings, terminated, text_or_none
 from ._schema import Tool, result_text
 from ._session import Session, Steps, StopReason, new_sampler, parse, saved
@@ -137,6 +138,7 @@ class Chat(Owner):
                  documents: Optional[Sequence[Any]] = None, variables: Optional[Mapping[str, Any]] = None,
                  form: Optional[str] = None, now: Optional[str] = None, keeps_markers: bool = False) -> None:
         self.session = session
+        self._own_session: Optional[Session] = None
         self._answer: Optional["weakref.ref[Answer]"] = None
         self.tools: Dict[str, Tool] = {}
         definitions: List[Any] = []
@@ -169,6 +171,11 @@ class Chat(Owner):
         if system is not None:
             self.add("system", system)
 
+    def close(self) -> None:
+        super().close()
+        if getattr(self, "_own_session", None):
+            self.session.close()
+
     def _call(self, function: Callable[..., int], *arguments: Any) -> None:
         with using(self._handle):
             self._handle.check_status(function(self._handle.address, *arguments))
@@ -186,20 +193,23 @@ class Chat(Owner):
 
     def add(self, role: str, text: str) -> None:
         """Adds a message at the end."""
+        name, data = terminated(role), encode(text)
         self._end_answer()
-        data = encode(text)
-        self._call(lib.duet_chat_add, terminated(role), data, len(data))
+        self._call(lib.duet_chat_add, name, data, len(data))
 
     def insert(self, messages: Messages, i: int = -1) -> None:
         """Inserts messages (as OpenAI's clients write them) before message i; -1: at the end."""
-        self._end_answer()
         data = json_bytes(messages)
+        self._end_answer()
         self._call(lib.duet_chat_insert, i, data, len(data))
 
     def remove(self, i: int, n: int = 1) -> None:
         """Removes n messages from message i on; a negative i counts from the end."""
         self._end_answer()
         self._call(lib.duet_chat_remove, i if i >= 0 else len(self) + i, n)
+
+    def __bool__(self) -> bool:
+        return True  # also without messages
 
     def __len__(self) -> int:
         with using(self._handle):
@@ -280,12 +290,34 @@ class Chat(Owner):
                       sampling)
 
     async def ask_async(self, text: str, **params: Any) -> "Answer":
-        """ask() where tools or schemas are large: compiling their grammar may take 0.1 s."""
-        return await run_async(lambda: self.ask(text, **params))
+        """ask() where tools or schemas are large: compiling their grammar may take 0.1 s. When the task is cancelled
+        meanwhile, the question is taken back."""
+        return await self._begin_async(text, params)
 
     async def answer_async(self, **params: Any) -> "Answer":
         """answer(), in the same way."""
-        return await run_async(lambda: self.answer(**params))
+        return await self._begin_async(None, params)
+
+    async def _begin_async(self, text: Optional[str], params: Dict[str, Any]) -> "Answer":
+        n = 0
+        made: Optional[Answer] = None
+
+        def call() -> "Answer":
+            nonlocal n, made
+            self._end_answer()
+            n = len(self)
+            made = self._begin(text, params)
+            return made
+
+        try:
+            return await run_async(call)
+        except BaseException:
+            with contextlib.suppress(DuetError):
+                if made is not None:  # nobody gets it
+                    made.close()
+                    if len(self) > n:
+                        self.remove(n, len(self) - n)
+            raise
 
     def run(self, text: Optional[str] = None, *, max_rounds: int = 8,
             **params: Any) -> Iterator[Union[Event, ToolResult]]:
@@ -309,7 +341,7 @@ class Chat(Owner):
                         **params: Any) -> AsyncIterator[Union[Event, ToolResult]]:
         """run() for `async for`. Tools may be coroutine functions; others are called on another thread."""
         for i in range(max_rounds):
-            with await run_async(lambda: self._begin(None if i else text, params)) as answer:
+            with await self._begin_async(None if i else text, params) as answer:
                 async for event in answer.events_async():
                     yield event
             calls = [call for call in answer.calls if call.arguments is not None]
@@ -385,9 +417,7 @@ class Answer(Steps[Event]):
         params = defaults(_abi.duet_chat_turn_params)
         params.seq, params.max_new_tok = seq, max_tokens
         params.flags = _abi.DUET_CHAT_CONTINUE_LAST if continue_last else 0
-        if isinstance(stop, str):
-            stop = [stop]
-        params.stop, params.n_stop = strings(stop), len(stop)
+        params.stop, params.n_stop = strings(stop, "stop")
         address = ctypes.c_void_p()
         with using(chat._handle, chat.session._handle, self._sampler._handle):
             chat.session._handle.check_views()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import array
 import contextlib
+import contextvars
 import ctypes
+import functools
 import gc
 import operator
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Type, TypeVar
@@ -27,7 +30,10 @@ _INTEGERS = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64, c
 
 
 def _fitting(kind: Any, value: Any) -> Any:
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"want an integer, got {value!r:.40}") from None
     made = kind(number)
     if made.value != number:
         raise OverflowError(f"want a number of {8 * ctypes.sizeof(kind)} bits, got {number}")
@@ -41,12 +47,16 @@ def _checked(kind: Any) -> Any:
     return type(kind.__name__, (), {"from_param": staticmethod(lambda value: _fitting(kind, value))})
 
 
+# Fields whose parameter in Python has another name.
+_PARAMETERS = {"max_new_tok": "max_tokens", "n_threads": "threads"}
+
+
 def _set_field(struct: Any, name: str, value: Any) -> None:
     kind = struct.integers.get(name)
     try:
         object.__setattr__(struct, name, value if kind is None else _fitting(kind, value).value)
-    except OverflowError as error:
-        raise ArgumentError(f"{name}: {error}") from None
+    except (OverflowError, TypeError) as error:
+        raise ArgumentError(f"{_PARAMETERS.get(name, name)}: {error}") from None
 
 
 for _struct in _abi.STRUCTS:
@@ -226,7 +236,7 @@ class Handle:
     """A handle of the library, and who still needs it."""
 
     __slots__ = ("address", "name", "is_shared", "_free", "_error", "_parents", "_kept", "_n_users", "_n_views",
-                 "_busy", "_is_open", "_pid", "__weakref__")
+                 "_busy", "_is_open", "_pid", "_late", "__weakref__")
 
     def __init__(self, name: str, address: Optional[int], free: Callable[[int], object],
                  error: Callable[[Optional[int]], Optional[bytes]], parents: Tuple["Handle", ...] = (),
@@ -235,6 +245,7 @@ class Handle:
         self._free, self._error, self._parents, self._kept = free, error, parents, kept
         self._n_users, self._n_views, self._busy = 1, 0, 0
         self._is_open, self._pid = True, os.getpid()
+        self._late: List["Handle"] = []  # handles made of this one, to be freed when its call ends
         for parent in parents:
             parent.take()
 
@@ -269,16 +280,28 @@ class Handle:
             self._n_users -= 1
             if self._n_users:
                 return
+        self._free_or_wait()
+
+    def _free_or_wait(self) -> None:
         if os.getpid() != self._pid:  # the threads and devices of the handle are in the other process
             return
-        address, self.address = self.address, None
+        # Freeing may change a parent, as an answer joins its chat's messages: no call runs on one meanwhile.
+        own = [parent for parent in self._parents if not parent.is_shared]
+        guard: Any = _counts if own else contextlib.nullcontext()
         try:
-            if address:
-                self._free(address)
+            with guard:
+                for parent in own:
+                    if parent._busy and self.address:
+                        parent._late.append(self)
+                        return
+                address, self.address = self.address, None
+                if address:
+                    self._free(address)
         finally:  # an interrupt may strike anywhere
-            self._kept = None
-            for parent in self._parents:
-                parent.drop()
+            if self.address is None:
+                self._kept = None
+                for parent in self._parents:
+                    parent.drop()
 
     def close(self) -> None:
         with _counts:
@@ -313,7 +336,14 @@ class Handle:
     def leave(self) -> None:
         with _counts:
             self._busy -= 1
-        self.drop()
+            late: List[Handle] = []
+            if not self._busy:
+                late, self._late = self._late, late
+        try:
+            for child in late:
+                child._free_or_wait()
+        finally:
+            self.drop()
 
     def error(self) -> str:
         """The text of the calling thread's last failed call."""
@@ -399,7 +429,8 @@ class Job:
 
     def __init__(self, call: Callable[[], Any], cancel: Optional[Callable[[], None]],
                  absorb: Optional[Callable[[], None]], when_done: Callable[[], None]) -> None:
-        self._call: Optional[Callable[[], Any]] = call
+        # callbacks and tools see the context variables of who waits
+        self._call: Optional[Callable[[], Any]] = functools.partial(contextvars.copy_context().run, call)
         self._cancel, self._absorb, self.when_done = cancel, absorb, when_done
         self.is_done = False  # when_done is about to be called
         self._result: Any = None
@@ -485,18 +516,21 @@ def run(call: Callable[[], T], cancel: Optional[Callable[[], None]] = None,
         absorb: Optional[Callable[[], None]] = None) -> T:
     """Runs a long call. On the main thread, which gets the signals, it runs beside it, so that KeyboardInterrupt (or
     what else a signal handler raises) stops it within 100 ms."""
-    if threading.current_thread() is not threading.main_thread():
-        return call()
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        return call()  # once the interpreter ends, helpers do not run
     done = threading.Lock()
     done.acquire()
     job = Job(call, cancel, absorb, done.release)
     try:
-        start(job)
+        try:
+            start(job)
+        except RuntimeError as error:
+            if job.stop() or "new thread" not in str(error):  # a signal handler's
+                raise
+            return call()  # no threads any more: the interpreter ends
         # A signal that comes just before the wait begins, or to another thread, does not end the wait
         while not done.acquire(timeout=0.05):
             pass
-    except RuntimeError:  # no threads any more: the interpreter ends
-        return call()
     except BaseException:
         is_over = False
         while not is_over:

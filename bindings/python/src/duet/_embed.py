@@ -33,7 +33,7 @@ def embedding_of(session: Session, texts: Texts, pooling: str, normalise: bool, 
     elif any(is_text):
         raise error_of(_abi.DUET_ERR_ARG, "texts: want all of them as texts or all as lists of ids, got both")
     else:
-        ids = int32s(id for text in given for id in text)
+        ids = int32s(id for text in given for id in int32s(text, "texts"))
         function, arguments = lib.duet_embed_ids, (ids, int32s(map(len, given)), len(given))
     return filled(session, (len(texts), session._embedding_dim), lambda address, out: int(
         function(address, *arguments, ctypes.byref(params), out)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _abi
-from ._core import (Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized, string, using)
+from ._core import (DuetError, Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized, string, using)
 from ._schema import json_schema
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ SAMPLING: Dict[str, float] = {"temp": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 
 
 def encode(text: str) -> bytes:
     """UTF-8; halves of surrogate pairs, which Python's strings may hold, become U+FFFD."""
+    if not isinstance(text, str):
+        raise error_of(_abi.DUET_ERR_ARG, f"want a text, got {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -40,9 +42,10 @@ def encode(text: str) -> bytes:
 
 def terminated(text: str) -> bytes:
     """A text that the library reads up to its first NUL."""
-    if "\0" in text:
+    data = encode(text)
+    if b"\0" in data:
         raise error_of(_abi.DUET_ERR_ARG, f"want a text without NUL, got {text[:40]!r}")
-    return encode(text)
+    return data
 
 
 def text_or_none(text: Optional[str]) -> Optional[bytes]:
@@ -171,10 +174,17 @@ class File(Owner, Mapping[str, Any]):
         made._handle.own(made)
         return made
 
+    def _find(self, key: object) -> int:
+        is_name = isinstance(key, str) and "\0" not in key
+        return int(lib.duet_file_find_kv(self._handle.address, encode(str(key)))) if is_name else -1
+
+    def __contains__(self, key: object) -> bool:
+        with using(self._handle):
+            return self._find(key) >= 0
+
     def __getitem__(self, key: str) -> Any:
         with using(self._handle):
-            is_name = isinstance(key, str) and "\0" not in key
-            i = lib.duet_file_find_kv(self._handle.address, encode(key)) if is_name else -1
+            i = self._find(key)
             if i < 0:
                 raise KeyError(key)
             row = _abi.duet_kv()
@@ -192,7 +202,10 @@ class File(Owner, Mapping[str, Any]):
             out, read = ctypes.c_double(), lib.duet_file_get_float
         else:
             out, read = ctypes.c_int64(), lib.duet_file_get_int
-        self._handle.check_status(read(self._handle.address, i, k, ctypes.byref(out)))
+        status = read(self._handle.address, i, k, ctypes.byref(out))
+        if status == _abi.DUET_ERR_FORMAT and kind == _abi.DUET_KV_U64:  # above 2^63 - 1: its bits are there
+            return int(out.value) & (2**64 - 1)
+        self._handle.check_status(status)
         if kind == _abi.DUET_KV_STRING:
             return decode(string(out))
         return bool(out.value) if kind == _abi.DUET_KV_BOOL else out.value
@@ -286,12 +299,13 @@ class MemoryPlan:
 
 
 class _Callbacks:
-    """The callbacks of an opening. An exception in one stops the opening and comes out of it. The handle keeps what the
-    library calls, which does not keep this: else an object that holds its model and is called by it stayed forever."""
+    """The callbacks of an opening. An exception in one stops the opening and comes out of it; that of a later log goes to
+    sys.unraisablehook. The handle keeps what the library calls, which does not keep this: else an object that holds its
+    model and is called by it stayed forever."""
 
     def __init__(self, progress: Optional[Progress], log: Optional[Log]) -> None:
         self.error: Optional[BaseException] = None
-        self.is_stopped = False
+        self.is_stopped, self.is_opened = False, False
         self.progress, self.log = progress, log
         held = weakref.ref(self)
 
@@ -323,6 +337,8 @@ class _Callbacks:
             if self.log and not self.error:
                 self.log(decode(text))
         except BaseException as error:
+            if self.is_opened:
+                raise  # ctypes tells the hook
             self.error = error
 
     def take_error(self) -> Optional[BaseException]:
@@ -448,6 +464,7 @@ class Model(Owner):
                 raise error
             if status:
                 raise error_of(status, text or "")
+            callbacks.is_opened = True
             handle.own(self)
             self._handle = handle
 
@@ -458,7 +475,10 @@ class Model(Owner):
         run(call, callbacks.stop)
 
     def __repr__(self) -> str:
-        return "<duet.Model, closed>" if self.closed else f"<duet.Model {self.info.name or self.info.architecture}>"
+        try:
+            return "<duet.Model, closed>" if self.closed else f"<duet.Model {self.info.name or self.info.architecture}>"
+        except DuetError:  # of another process
+            return "<duet.Model>"
 
     @property
     def info(self) -> ModelInfo:
@@ -580,10 +600,17 @@ class Model(Owner):
         return await Session._create_async(self, params)
 
     def chat(self, *, n_ctx: int = 0, **params: Any) -> "Chat":
-        """A conversation with a session of its own. The parameters are those of `Chat`."""
+        """A conversation with a session of its own, which close() closes, too. The parameters are those of `Chat`."""
         from ._chat import Chat
 
-        return Chat(self.session(n_ctx=n_ctx), **params)
+        session = self.session(n_ctx=n_ctx)
+        try:
+            made = Chat(session, **params)
+        except BaseException:
+            session.close()
+            raise
+        made._own_session = session
+        return made
 
     def grammar(self, *, gbnf: Optional[str] = None, root: Optional[str] = None, schema: Optional[Schema] = None,
                 triggers: Sequence[str] = (), max_indent: int = 16) -> "Grammar":
@@ -605,11 +632,14 @@ def session_params(n_ctx: int, n_seqs: int, max_batch: int, cache_type: str,
     return params
 
 
-def strings(texts: Sequence[str]) -> Any:
-    """An array of texts for the library; None when there are none."""
+def strings(texts: Sequence[str], name: str) -> Tuple[Any, int]:
+    """An array of texts for the library, None when there are none, and their number."""
     if isinstance(texts, str):
         texts = [texts]
-    return (ctypes.c_char_p * len(texts))(*(terminated(t) for t in texts)) if texts else None
+    if not hasattr(texts, "__len__"):
+        raise error_of(_abi.DUET_ERR_ARG, f"{name}: want a list of texts, got {type(texts).__name__}")
+    n = len(texts)
+    return (ctypes.c_char_p * n)(*(terminated(t) for t in texts)) if n else None, n
 
 
 def counted(texts: Sequence[bytes]) -> Any:
@@ -637,9 +667,8 @@ class Grammar(Owner):
         params = defaults(_abi.duet_grammar_params)
         params.gbnf, params.root = text_or_none(gbnf), text_or_none(root)
         params.json_schema = None if schema is None else terminated(schema_text(schema))
-        if isinstance(triggers, str):
-            triggers = [triggers]
-        params.triggers, params.n_triggers, params.max_indent = strings(triggers), len(triggers), max_indent
+        params.triggers, params.n_triggers = strings(triggers, "triggers")
+        params.max_indent = max_indent
         address = ctypes.c_void_p()
 
         def call() -> None:
@@ -711,6 +740,8 @@ class Sampler(Owner):
 
     def set(self, name: str, value: float) -> None:
         """Sets a parameter by the library's name ("dry.base")."""
+        if not hasattr(value, "__float__"):
+            raise error_of(_abi.DUET_ERR_ARG, f"{name}: want a number, got {value!r:.40}")
         self._call(lib.duet_sampler_set, terminated(name), value)
 
     def bias(self, id: int, value: float) -> None:

@@ -90,6 +90,8 @@ class _Definitions:
             return {"enum": list(parts)}
         if origin in _UNIONS:
             return {"anyOf": [self.schema(part) for part in parts]}
+        if getattr(type(kind), "__hash__", None) is None:
+            raise _no_type(kind)
         if kind in _PLAIN or kind is None:
             return {"type": _PLAIN[type(None) if kind is None else kind]}
         if _is_pydantic(kind):
@@ -110,7 +112,11 @@ class _Definitions:
             return {"type": "object", "additionalProperties": self.schema(parts[1]) if parts else True}
         if fields := _fields(kind):
             return self._object(kind, fields)
-        raise TypeError(f"JSON schema: want a type of JSON values (str, list[int], a dataclass, ...), got {kind!r}")
+        raise _no_type(kind)
+
+
+def _no_type(kind: Any) -> TypeError:
+    return TypeError(f"JSON schema: want a type of JSON values (str, list[int], a dataclass, ...), got {kind!r}")
 
 
 def _fields(kind: Any) -> Optional[Dict[str, Tuple[Any, bool]]]:
@@ -146,10 +152,10 @@ def convert(value: Any, kind: Any) -> Any:
             return tuple(convert(v, part) for v, part in zip(value, parts))
         return tuple(convert(v, parts[0]) if parts else v for v in value)
     if origin in (list, set):
-        return origin(convert(v, parts[0]) for v in value)
+        return origin(convert(v, parts[0] if parts else Any) for v in value)
     if kind is set:
         return set(value)
-    if origin is dict:
+    if origin is dict and parts:
         return {name: convert(v, parts[1]) for name, v in value.items()}
     fields = _fields(kind)
     if fields and isinstance(value, Mapping):
@@ -174,7 +180,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return any(value == member.value for member in kind)
     if (origin or kind) in (list, tuple, set):
-        return isinstance(value, list)
+        return isinstance(value, list) and (not parts or origin is tuple or all(_fits(v, parts[0]) for v in value))
     if _is_pydantic(kind):
         try:
             kind.model_validate(value)
@@ -254,6 +260,14 @@ def result_text(result: Any) -> str:
         return result
     if hasattr(result, "model_dump_json"):
         return str(result.model_dump_json())
-    if dataclasses.is_dataclass(result) and not isinstance(result, type):
-        result = dataclasses.asdict(result)
-    return json.dumps(result, ensure_ascii=False, default=str)
+    return json.dumps(result, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)

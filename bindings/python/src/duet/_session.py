@@ -9,8 +9,8 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Generic, 
                     Sequence, Tuple, TypeVar, Union)
 
 from . import _abi
-from ._core import (CancelledError, DuetError, Handle, Owner, StateError, defaults, error_of, int32s, lib, run,
-                    run_async, sized, using)
+from ._core import (ArgumentError, CancelledError, DuetError, Handle, Owner, StateError, defaults, error_of, int32s, lib,
+                    run, run_async, sized, using)
 from ._embed import Texts, absorb_at_once, embedding_of, scoring_of
 from ._model import Buffer, Grammar, Model, Sampler, Schema, bytes_of, decode, session_params, strings
 from ._schema import convert
@@ -64,7 +64,7 @@ class Session(Owner):
         return made
 
     def _creation(self, model: Model, params: _abi.duet_session_params) -> Callable[[], None]:
-        self.model = model
+        self.model, self._n_seqs = model, params.n_seqs
         callbacks = model._callbacks
 
         def call() -> None:
@@ -74,7 +74,7 @@ class Session(Owner):
                 status = lib.duet_session_create(model._handle.address, ctypes.byref(params), ctypes.byref(address))
                 handle = Handle("session", address.value, lib.duet_session_free, lib.duet_session_error,
                                 parents=(model._handle,))
-                error = callbacks.take_error() if status else None
+                error = callbacks.take_error()
                 if status:
                     text = handle.error()
                     handle.close()
@@ -130,7 +130,12 @@ class Session(Owner):
             return absorb_at_once(self)
         params = defaults(_abi.duet_generate_params)
         params.seq = seq
-        generation = Generation(self, Sampler(plain=True), (), params, None)
+        try:
+            generation = Generation(self, Sampler(plain=True), (), params, None)
+        except (StateError, ArgumentError):  # no logits are kept: a token that would fit is stopped before it is added
+            lengths = (int(lib.duet_seq_length(self._handle.address, i)) for i in range(self._n_seqs))
+            room = next((i for i, n in enumerate(lengths) if n < self._n_ctx), seq)
+            return self._decoding([0], room, None, None)()
         with using(*generation._used()):
             generation._step()
 
@@ -163,8 +168,8 @@ class Session(Owner):
     def _decoding(self, ids: Sequence[int], seq: Union[int, Sequence[int]], pos: Optional[Sequence[int]],
                   logits: Union[None, bool, Sequence[bool]]) -> Callable[[], None]:
         n = len(ids)
-        wanted = None if logits is None else [logits] * n if isinstance(logits, bool) else logits
-        seqs = [seq] * n if isinstance(seq, int) else seq
+        wanted: Any = logits if logits is None or hasattr(logits, "__len__") else [logits] * n
+        seqs: Any = seq if hasattr(seq, "__len__") else [seq] * n
         for name, given in (("seq", seqs), ("pos", pos), ("logits", wanted)):
             if given is not None and len(given) != n:
                 raise error_of(_abi.DUET_ERR_ARG, f"{name}: want one for each of {n} ids, got {len(given)}")
@@ -358,9 +363,7 @@ class Session(Owner):
             ids = prompt
         params = defaults(_abi.duet_generate_params)
         params.seq, params.max_new_tok, params.ignore_end, params.special = seq, max_tokens, ignore_end, special
-        if isinstance(stop, str):
-            stop = [stop]
-        params.stop, params.n_stop = strings(stop), len(stop)
+        params.stop, params.n_stop = strings(stop, "stop")
         chosen = new_sampler(self.model, sampler, seed, grammar, schema, sampling)
         try:
             return Generation(self, chosen, ids, params, schema)
@@ -393,8 +396,8 @@ class Session(Owner):
         return Answer(chat, max_tokens, stop, seq, False, sampler, seed, tool_choice, True, schema, gbnf, sampling)
 
 
-def last_of(seq: Union[int, Sequence[int]]) -> int:
-    return seq if isinstance(seq, int) else seq[-1] if seq else 0
+def last_of(seq: Any) -> int:
+    return seq if not hasattr(seq, "__len__") else seq[-1] if len(seq) else 0
 
 
 def saved(handle: Handle, used: Tuple[Handle, ...], save: Callable[[Any, int, Any], int]) -> bytes:
