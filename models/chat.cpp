@@ -28,6 +28,15 @@ value with(const value& map, std::string_view key, value v) {
     return value::of_map(std::move(members));
 }
 
+// Leaves out a member that holds nothing: templates may only ask whether it is there.
+value without_empty(const value& map, std::string_view key) {
+    const value v = member_of(map, key);
+    const bool is_kept = v.is_list() ? !v.items().empty() : v.is_string() ? !v.as_string().empty() : !v.is_null();
+    std::vector<value_member> members = map.members();
+    std::erase_if(members, [&](auto& m) { return !is_kept && m.key.is_string() && m.key.as_string() == key; });
+    return value::of_map(std::move(members));
+}
+
 value message_of(const char* role, value content) {
     return value::of_map({{"role", value::of_trusted(role)}, {"content", std::move(content)}});
 }
@@ -55,6 +64,20 @@ value joined_parts(const value& content) {
         all.append(text.as_text());
     }
     return value::of_text(std::move(all));
+}
+
+// Gives each tool a description and parameters where they are null or, if asked to, absent.
+value whole_tools(const value& tools, bool adds_absent) {
+    const value none = value::of_map({{"type", value::of_trusted("object")}, {"properties", value::of_map({})}});
+    std::vector<value> out = tools.items();
+    for (value& tool : out) {
+        value function = member_of(tool, "function");
+        for (const char* key : {"description", "parameters"})
+            if (const value* v = function.find(key); function.is_map() && (v ? v->is_null() : adds_absent))
+                function = with(function, key, *key == 'd' ? value::of_trusted("") : none);
+        if (function.is_map()) tool = with(tool, "function", function);
+    }
+    return value::of_list(std::move(out));
 }
 
 // Gives the arguments of calls in the form that the template wants: JSON text, or the object that the text stands for.
@@ -157,7 +180,11 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
         found->wants_parts = shows({message_of("user", parts)}, "NEEDLE-U");
     const auto content = [&](const char* text) { return content_of(value::of_string(text), found->wants_parts); };
     const value user = message_of("user", content("NEEDLE-U"));
-    found->has_system = shows({message_of("system", content("NEEDLE-S")), user}, "NEEDLE-S");
+    const value system = message_of("system", content("NEEDLE-S")), later = message_of("system", content("NEEDLE-L"));
+    found->has_system = shows({system, user}, "NEEDLE-S");
+    // Some templates show one system message, the first or the last.
+    const std::vector<value> two = {system, user, message_of("assistant", content("x")), later, user};
+    found->has_later_system = shows(two, "NEEDLE-L") && shows(two, "NEEDLE-S");
     found->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
     // A call with arguments as an object, and one as text: the template prints one of them as JSON without extra
     // quotes.
@@ -185,12 +212,9 @@ value chat_format::variables_of(const chat_request& request) const {
     put("add_generation_prompt", value::of_bool(request.asks_answer && !request.continues_last));
     if (!bos_.empty()) put("bos_token", value::of_trusted(bos_));
     if (!eos_.empty()) put("eos_token", value::of_trusted(eos_));
-    if (request.thinking >= 0) {  // the names that templates of 2024 to 2026 look for
-        put("enable_thinking", value::of_bool(request.thinking != 0));
-        put("thinking", value::of_bool(request.thinking != 0));
-        put("reasoning", value::of_bool(request.thinking != 0));
-        if (request.thinking == 0) put("thinking_budget", value::of_int(0));
-    }
+    for (const char* name : {"enable_thinking", "thinking", "reasoning"})  // as templates of 2024 to 2026 call it
+        if (request.thinking >= 0) put(name, value::of_bool(request.thinking != 0));
+    if (request.thinking == 0) put("thinking_budget", value::of_int(0));
     if (request.variables.is_map())
         for (const value_member& m : request.variables.members()) all.push_back(m);
     return value::of_map(std::move(all));
@@ -202,26 +226,26 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
     value folded;  // a system message that waits for the user message after it
     size_t folded_at = 0;
     for (size_t i = 0; i < messages.items().size(); i++) {
-        value m = messages.items()[i];
-        value role = member_of(m, "role"), content = joined_parts(member_of(m, "content"));
-        std::string name = role.is_string() ? std::string(role.as_string()) : "";
+        value m = messages.items()[i], content = joined_parts(member_of(m, "content"));
+        if (content.is_null()) content = value::of_trusted("");  // templates would write None, or fail
+        std::string name(member_of(m, "role").as_string());
         if (name == "developer" && !h.has_developer) name = "system";
         if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
-        if (name == "system" && !h.has_system && content.is_string() && !folded.is_string()) {
-            folded = content;
-            folded_at = i;
+        const auto joined = [&] {
+            return folded.is_string() ? joined_parts(value::of_list({folded, value::of_string("\n\n"), content}))
+                                      : content;
+        };
+        const bool is_system = name == "system" || name == "developer";
+        const bool is_shown = out.empty() ? h.has_system || name == "developer" : h.has_later_system;
+        if (is_system && !is_shown && content.is_string()) {
+            if (!folded.is_string()) folded_at = i;
+            folded = joined();
             continue;
         }
         const bool takes_folded = folded.is_string() && name == "user" && content.is_string();
-        if (takes_folded) {
-            traced_text both = folded.as_text();
-            both.append("\n\n", true);
-            both.append(content.as_text());
-            content = value::of_text(std::move(both));
-            folded = value();
-        }
-        if (content.is_string()) content = content_of(content, h.wants_parts);
-        if (m.find("content") || takes_folded) m = with(m, "content", content);
+        if (takes_folded) content = joined(), folded = value();
+        m = with(m, "content", content.is_string() ? content_of(content, h.wants_parts) : content);
+        for (const char* key : {"tool_calls", "reasoning_content"}) m = without_empty(m, key);
         const value thoughts = member_of(m, "reasoning_content");
         const bool has_text = content.is_string() && !content.as_string().empty();
         // gpt-oss refuses messages with calls that have both.
@@ -266,7 +290,14 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
         adapted.messages = value::of_list(std::move(messages));
     }
     rendered_template r;
-    DUET_TRY(t.render(variables_of(adapted), request.now, &r, err));
+    const bool has_any_tools = request.tools.is_list();
+    if (has_any_tools) adapted.tools = whole_tools(request.tools, false);
+    duet_status status = t.render(variables_of(adapted), request.now, &r, err);
+    if (status == DUET_ERR_ARG && has_any_tools) {  // some templates refuse tools that lack something
+        adapted.tools = whole_tools(request.tools, true), r = {};
+        status = t.render(variables_of(adapted), request.now, &r, err);
+    }
+    DUET_TRY(status);
     if (request.continues_last) {  // the text ends where the tag begins; a trimming template removed the tag's blank
         const std::string_view tag(kContinueTag.data(), kContinueTag.size() - 1);
         const size_t at = r.text.bytes.rfind(tag);

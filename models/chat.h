@@ -53,6 +53,7 @@ class chat_format {
     struct habits {
         bool wants_parts = false;            // content only as a list of parts
         bool has_system = true;              // else a system message is folded into the next user message
+        bool has_later_system = true;        // else one that is not the first is folded, too
         bool has_developer = true;           // else a developer message becomes a system message
         bool wants_text_arguments = false;   // arguments of a call as JSON text
         const char* thinking_key = nullptr;  // where it looks for reasoning_content, if not there

@@ -32,8 +32,7 @@ bool chat_machine::begin_call() {
         if (t.name == name) schema = &t.parameters;
     n_calls++;
     is_open = true;
-    is_thinking = false;
-    is_output_start = false;
+    is_thinking = is_output_start = false;
     n_params = 0;
     commit(chat_event_kind::call_begin, name);
     pending_id = id;

@@ -131,8 +131,7 @@ struct call_writer {
         const uint32_t rule = b.add_rule("call");
         b.define(rule, b.any_of(choices));
         const expr again = b.repeat(b.sequence({literal(row.separator), b.call(rule)}), 0);
-        const expr more = parallel ? again : b.empty();
-        return b.sequence({literal(row.list_begin), b.call(rule), more, literal(row.list_end)});
+        return b.sequence({literal(row.list_begin), b.call(rule), parallel ? again : b.empty(), literal(row.list_end)});
     }
 };
 

@@ -130,8 +130,7 @@ chat_machine::found chat_machine::find_mark(bool is_control, const mark** out) c
         if (f == found::partial) n_partial = std::max(n_partial, m.text.size());
         if (f == found::yes && (!*out || (*out)->text.size() < m.text.size())) *out = &m;
     }
-    if (n_partial > (*out ? (*out)->text.size() : 0)) return found::partial;
-    return *out ? found::yes : found::no;
+    return n_partial > (*out ? (*out)->text.size() : 0) ? found::partial : *out ? found::yes : found::no;
 }
 
 void chat_machine::after_marker() {
@@ -241,8 +240,8 @@ bool chat_machine::read_header(std::string_view header) {
         name = to;
         return go_to(state::before_json);
     }
-    if (thinks && !options.split_thinking) return false;
-    if (options.form == chat_form::harmony && !to.empty() && !thinks) return false;
+    if ((thinks && !options.split_thinking) || (options.form == chat_form::harmony && !to.empty() && !thinks))
+        return false;
     commit(chat_event_kind::markup);
     is_thinking = thinks;
     is_output_start = false;

@@ -134,8 +134,7 @@ void literal_reader::begin_item(std::string* out) {
 }
 
 literal_reader::step literal_reader::close(char c, std::string* out) {
-    const char open = stack_.empty() ? 0 : stack_.back();
-    const char want = open == '{' ? '}' : open == '[' ? ']' : open ? ')' : 0;
+    const char open = stack_.empty() ? 0 : stack_.back(), want = open == '{' ? '}' : open == '[' ? ']' : open ? ')' : 0;
     if (!want || c != want) return step::bad;
     *out += open == 'K' || open == '{' ? '}' : ']';
     stack_.pop_back();

@@ -72,8 +72,7 @@ class grammar_automaton {
     // Returns the state after a byte. Past a limit it sets is_over() and returns kDead.
     uint32_t step(uint32_t state, uint8_t byte) { return step_class(state, g_.class_of[byte]); }
     uint32_t step_class(uint32_t state, uint32_t i_class) {
-        const uint32_t table = tables_[state];
-        const uint32_t known = table == kUnknown ? kUnknown : next_[table + i_class];
+        const uint32_t table = tables_[state], known = table == kUnknown ? kUnknown : next_[table + i_class];
         return known != kUnknown ? known : make_step(state, i_class);
     }
     bool can_end(uint32_t state) const { return states_[state].can_end; }

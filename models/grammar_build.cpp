@@ -87,19 +87,16 @@ grammar_builder::expr grammar_builder::one_char(const std::vector<code_range>& r
 }
 
 grammar_builder::expr grammar_builder::sequence(const std::vector<expr>& parts) {
-    if (parts.empty()) return empty();
-    return parts.size() == 1 ? parts[0] : add_list(part_kind::sequence, parts);
+    return parts.empty() ? empty() : parts.size() == 1 ? parts[0] : add_list(part_kind::sequence, parts);
 }
 
 grammar_builder::expr grammar_builder::any_of(const std::vector<expr>& choices) {
-    if (choices.empty()) return nothing();
-    return choices.size() == 1 ? choices[0] : add_list(part_kind::any_of, choices);
+    return choices.empty() ? nothing() : choices.size() == 1 ? choices[0] : add_list(part_kind::any_of, choices);
 }
 
 grammar_builder::expr grammar_builder::repeat(expr part, uint32_t min, uint32_t max) {
     if (min > max) return nothing();
-    if (max == 0) return empty();
-    return min == 1 && max == 1 ? part : add({part_kind::repeat, part, min, max});
+    return max == 0 ? empty() : min == 1 && max == 1 ? part : add({part_kind::repeat, part, min, max});
 }
 
 grammar_builder::expr grammar_builder::graph(uint32_t n_states, const std::vector<graph_edge>& edges,
@@ -233,10 +230,9 @@ class grammar_compiler {
         rule_of_.assign(b_.rules_.size(), kNone);
         rule(root);
         for (size_t i = 0; i < todo_.size() && !is_full_; i++) {
-            if (todo_[i] == kNone) {
-                const std::string name = printable(b_.rules_[g_.rules[i].name].name);
-                return fail(err_, DUET_ERR_FORMAT, "grammar: rule %s is not defined", name.c_str());
-            }
+            if (todo_[i] == kNone)
+                return fail(err_, DUET_ERR_FORMAT, "grammar: rule %s is not defined",
+                            printable(b_.rules_[g_.rules[i].name].name).c_str());
             name_ = g_.rules[i].name;
             g_.rules[i].start = compile_rule(todo_[i]);
         }

@@ -30,10 +30,9 @@ class gbnf_parser {
             return fail_here("want rule " + printable(missing->first) + " to be defined");
         }
         const auto found = rules_.find(root_name);
-        if (found == rules_.end()) {
-            const std::string shown = printable(root_name);
-            return fail(err_, DUET_ERR_FORMAT, "grammar: want a rule %s to begin with, got none", shown.c_str());
-        }
+        if (found == rules_.end())
+            return fail(err_, DUET_ERR_FORMAT, "grammar: want a rule %s to begin with, got none",
+                        printable(root_name).c_str());
         *root = found->second.rule;
         return DUET_OK;
     }

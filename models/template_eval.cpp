@@ -99,8 +99,7 @@ value template_run::eval_unary(const template_node* n) {
     if (n->op == '!') return value::of_bool(!is_true(operand));
     __int128 i;
     if (operand.is(value_kind::real)) return n->op == '-' ? value::of_double(-operand.as_double()) : operand;
-    if (to_int128(operand, &i)) return of_int128(n->op == '-' ? -i : i);
-    return refuse(operand, "want a number after the sign");
+    return to_int128(operand, &i) ? of_int128(n->op == '-' ? -i : i) : refuse(operand, "want a number after the sign");
 }
 
 value template_run::eval_compare(const template_node* n) {

@@ -417,8 +417,7 @@ std::string format_time(const template_time& time, std::string_view format) {
         {'r', "%I:%M:%S %p"}, {'c', "%a %b %e %H:%M:%S %Y"}, {'x', "%m/%d/%y"}, {'X', "%H:%M:%S"}};
     using namespace std::chrono;
     const int month = std::clamp(time.month, 1, 12);
-    const sys_days day = year(time.year) / month / 1, begin = year(time.year) / 1 / 1;
-    const sys_days today = day + days(time.day - 1);
+    const sys_days day = year(time.year) / month / 1, begin = year(time.year) / 1 / 1, today = day + days(time.day - 1);
     tm t = {};
     t.tm_sec = time.second, t.tm_min = time.minute, t.tm_hour = time.hour;
     t.tm_mday = time.day, t.tm_mon = month - 1, t.tm_year = time.year - 1900;

@@ -85,8 +85,7 @@ value float_of(template_run& run, const value& v, const value& otherwise) {
 
 value truncated(template_run& run, double d, const value& otherwise) {
     if (!std::isfinite(d)) return otherwise;
-    if (std::fabs(d) >= 1e38) return run.overflow();
-    return of_int128((__int128)d);
+    return std::fabs(d) >= 1e38 ? run.overflow() : of_int128((__int128)d);
 }
 
 value number_int(native_call& c) {
@@ -106,8 +105,7 @@ value number_int(native_call& c) {
 value number_abs(native_call& c) {
     __int128 i;
     if (c[0].is(value_kind::real)) return value::of_double(std::fabs(c[0].as_double()));
-    if (to_int128(c[0], &i)) return of_int128(i < 0 ? -i : i);
-    return c.run.refuse(c[0], "abs: want a number");
+    return to_int128(c[0], &i) ? of_int128(i < 0 ? -i : i) : c.run.refuse(c[0], "abs: want a number");
 }
 
 // Rounds to a multiple of a power of ten, half to even.
@@ -179,8 +177,7 @@ value range(native_call& c) {
     if (!c.given[1]) std::swap(start, stop);
     if (step == 0) return c.run.fail("range: the step must not be zero");
     const __int128 span = step > 0 ? (__int128)stop - start : (__int128)start - stop;
-    const __int128 stride = step > 0 ? step : -(__int128)step;
-    const __int128 size = span > 0 ? (span + stride - 1) / stride : 0;
+    const __int128 stride = step > 0 ? step : -(__int128)step, size = span > 0 ? (span + stride - 1) / stride : 0;
     if (size > kLongestRange) return c.run.fail("range: want at most " + std::to_string(kLongestRange) + " numbers");
     template_object* o;
     const value out = c.run.make_object(kRangeObject, {}, &o);

@@ -190,8 +190,7 @@ value items(native_call& c) {
 
 value attr(native_call& c) {
     const std::string& name = c.text(1).bytes;
-    if (!c[0].is_map() || find_method(c[0], name)) return c.run.get_attribute(c[0], name);
-    return c.run.no_attribute(c[0], name);
+    return !c[0].is_map() || find_method(c[0], name) ? c.run.get_attribute(c[0], name) : c.run.no_attribute(c[0], name);
 }
 
 // ---- filters that compute their items when they are asked for them ----

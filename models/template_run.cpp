@@ -34,8 +34,7 @@ bool template_run::has_room(size_t bytes) {
 }
 
 value template_run::make(traced_text t) {
-    if (!has_room(t.size()) || !charge(t.size() / 64)) return undefined("");
-    return value::of_text(std::move(t), &meter);
+    return !has_room(t.size()) || !charge(t.size() / 64) ? undefined("") : value::of_text(std::move(t), &meter);
 }
 
 value template_run::make_sequence(std::vector<value> all, value_kind kind) {

@@ -136,8 +136,7 @@ template <search kWhat, bool kLast> value find(native_call& c) {
         const size_t found = kLast ? s.rfind(needle.bytes) : s.find(needle.bytes);
         if (found != s.npos) return value::of_int(first_char + (int64_t)count_chars(s.substr(0, found)));
     }
-    if (kWhat == search::index) return c.run.fail("substring not found");
-    return value::of_int(kWhat == search::count ? 0 : -1);
+    return kWhat == search::index ? c.run.fail("substring not found") : value::of_int(kWhat == search::count ? 0 : -1);
 }
 
 template <bool kEnd> value has_affix(native_call& c) {

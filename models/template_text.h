@@ -28,8 +28,7 @@ bool unescape_string(std::string_view literal, std::string* out);
 
 // The value of a digit or letter in any letter case; 99: it is none.
 inline int digit_of(char c) {
-    if (is_digit(c)) return c - '0';
-    return (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
+    return is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
 }
 // An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127
 // bits; decimal digits are kept whole whatever their number.

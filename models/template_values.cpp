@@ -64,8 +64,7 @@ bool template_run::compare(char op, const value& a, const value& b) {
 }
 
 bool template_run::equal(const value& a, const value& b) {
-    if (failed()) return false;
-    if (a.is_string() && b.is_string() && !charge(a.as_string().size() / 64)) return false;
+    if (failed() || (a.is_string() && b.is_string() && !charge(a.as_string().size() / 64))) return false;
     const template_object *x = object_of(a, kRangeObject), *y = object_of(b, kRangeObject);
     if (x && y) {
         const slice_range &r = x->range, &q = y->range;
@@ -307,8 +306,7 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
     const bool is_backward = parts[2] < 0;
     const __int128 lowest = is_backward ? -1 : 0, highest = is_backward ? size - 1 : size;
     auto clamp = [&](const value& v, __int128 i, __int128 otherwise) {
-        if (v.is_null()) return otherwise;
-        return std::clamp(i < 0 ? i + size : i, lowest, highest);
+        return v.is_null() ? otherwise : std::clamp(i < 0 ? i + size : i, lowest, highest);
     };
     const __int128 first = clamp(start, parts[0], is_backward ? highest : lowest);
     const __int128 last = clamp(stop, parts[1], is_backward ? lowest : highest);
@@ -319,8 +317,7 @@ bool template_run::to_slice(const value& start, const value& stop, const value& 
 }
 
 static bool multiply(__int128 a, __int128 b, __int128* out) {
-    const __int128 size_a = a < 0 ? -a : a, size_b = b < 0 ? -b : b;
-    const __int128 most = ~((__int128)1 << 127);
+    const __int128 size_a = a < 0 ? -a : a, size_b = b < 0 ? -b : b, most = ~((__int128)1 << 127);
     if (size_a != 0 && size_b > most / size_a) return false;
     *out = a * b;
     return true;
@@ -416,10 +413,8 @@ value template_run::arithmetic(char op, const value& a, const value& b) {
     if (op == '*' && (a.is_string() || a.is_sequence()) && b.is_numeric()) return repeat(*this, a, b);
     if (op == '*' && (b.is_string() || b.is_sequence()) && a.is_numeric()) return repeat(*this, b, a);
     if (op == '+' && a.kind() == b.kind() && (a.is_string() || a.is_sequence())) return add_sequences(*this, a, b);
-    if (!a.is_numeric() || !b.is_numeric()) {
-        const std::string name = op == 'P' ? "**" : op == 'D' ? "//" : std::string(1, op);
-        return fail("unsupported operands for " + name);
-    }
+    if (!a.is_numeric() || !b.is_numeric())
+        return fail("unsupported operands for " + (op == 'P' ? "**" : op == 'D' ? "//" : std::string(1, op)));
     if (a.is(value_kind::real) || b.is(value_kind::real)) return compute_real(*this, op, a.as_double(), b.as_double());
     __int128 x, y, result = 0;
     if (!to_int128(a, &x) || !to_int128(b, &y)) return overflow();

@@ -135,8 +135,7 @@ static int sign_of(int c) { return (c > 0) - (c < 0); }
 
 // The order of kinds among keys. All numbers and booleans are one kind.
 static int key_rank(value_kind kind) {
-    if (kind >= value_kind::boolean && kind <= value_kind::real) return 1;
-    return kind == value_kind::null ? 0 : 1 + (int)kind;
+    return kind >= value_kind::boolean && kind <= value_kind::real ? 1 : kind == value_kind::null ? 0 : 1 + (int)kind;
 }
 
 const value* value::find(std::string_view key) const {

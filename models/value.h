@@ -214,8 +214,7 @@ duet_status parse_json(std::string_view json, value* out, error_text& err, const
 
 // The parameters of Python's json.dumps.
 struct json_style {
-    bool ensure_ascii = false;
-    bool sort_keys = false;
+    bool ensure_ascii = false, sort_keys = false;
     bool has_indent = false;  // each item on its own line, indented by indent once per level
     std::string indent;
     std::string item_separator = ", ", key_separator = ": ";

@@ -213,8 +213,7 @@ expr thinking_part(const duet_chat& c, bool is_open, grammar_builder& b) {
     const thinking_markers& markers = thinking_markers_of(c.thinking);
     if (markers.open.empty() || (!is_open && c.request.thinking == 0)) return b.empty();
     const expr rest = b.sequence({b.until({std::string(markers.close)}), blanks});
-    if (is_open) return rest;
-    return b.optional(b.sequence({blanks, b.spelled(markers.open), rest}));
+    return is_open ? rest : b.optional(b.sequence({blanks, b.spelled(markers.open), rest}));
 }
 
 duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, grammar_builder& b, answer_parts* parts,

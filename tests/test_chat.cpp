@@ -141,6 +141,72 @@ TEST_CASE("chat: templates get messages in the form they want") {
     CHECK(render(d, thinks, R"([{"role":"user","content":"x"}])").text == "x");
 }
 
+TEST_CASE("chat: what a message lacks or holds as null is no surprise to the template") {
+    demo_vocab d;
+    const char* strict =
+        "{% for m in messages %}{{ m.content | trim }}{% if 'tool_calls' in m %}[{{ m.tool_calls | length }}]"
+        "{% endif %}{% if 'reasoning_content' in m %}!{% endif %};{% endfor %}";
+    const std::string call = R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}])";
+    const std::string messages = R"([{"role":"user","content":"x"},{"role":"assistant",)";
+    for (const char* content : {R"("content":null,)", R"("content":"",)", ""})
+        CHECK(render(d, strict, (messages + content + call + "}]").c_str()).text == "x;[1];");
+    for (const char* more : {"", R"(,"tool_calls":null)", R"(,"tool_calls":[])", R"(,"reasoning_content":null)",
+                             R"(,"reasoning_content":"")"})
+        CHECK(render(d, strict, (messages + R"("content":"y")" + more + "}]").c_str()).text == "x;y;");
+    CHECK(render(d, strict, (messages + R"("content":"y","reasoning_content":"r"}])").c_str()).text == "x;y!;");
+}
+
+TEST_CASE("chat: a tool's description and parameters are there for templates that need them") {
+    demo_vocab d;
+    const char* user = R"([{"role":"user","content":"x"}])";
+    const char* needs =
+        "{% for t in tools %}{{ '(' + t.function.description + ')' }}{{ t.function.parameters.properties | "
+        "length }}{{ t.function.parameters.type }}{% endfor %}{{ messages[0].content }}";
+    const char* prints = "{% for t in tools %}{{ t | tojson }}{% endfor %}{{ messages[0].content }}";
+    chat_request bare, null, whole;
+    bare.tools = json(R"([{"type":"function","function":{"name":"f"}}])");
+    null.tools = json(R"([{"type":"function","function":{"name":"f","description":null,"parameters":null}}])");
+    whole.tools = json(R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",
+        "properties":{"a":{}}}}}])");
+    CHECK(render(d, needs, user, bare).text == "()0objectx");
+    CHECK(render(d, needs, user, null).text == "()0objectx");
+    CHECK(render(d, needs, user, whole).text == "(d)1objectx");
+    // a template that prints the tool and refuses nothing shows what it was given
+    CHECK(render(d, prints, user, bare).text == R"({"type": "function", "function": {"name": "f"}}x)");
+    CHECK(render(d, prints, user, null).text ==
+          R"({"type": "function", "function": {"name": "f", "description": "", "parameters": )"
+          R"({"type": "object", "properties": {}}}}x)");
+    // what the template refuses for another reason keeps its message
+    CHECK(refusal(d, "{{ messages[0].content }}{% if tools %}{{ raise_exception('no tools') }}{% endif %}", user, bare)
+              .find("no tools") != std::string::npos);
+}
+
+TEST_CASE("chat: no system message is lost or refused, wherever it stands") {
+    demo_vocab d;
+    const char* both =
+        R"([{"role":"system","content":"S"},{"role":"developer","content":"D"},{"role":"user","content":"U"},
+        {"role":"assistant","content":"A"},{"role":"system","content":"L"},{"role":"user","content":"V"}])";
+    // shows one system message, the first
+    const char* first = "{% if messages[0].role == 'system' %}<{{ messages[0].content }}>{% endif %}"
+                        "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }};{% endif %}{% endfor %}";
+    CHECK(render(d, first, both).text == "<S>D\n\nU;A;L\n\nV;");
+    // refuses one that is not the first
+    const char* refuses = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+                          "{{ raise_exception('system must be first') }}{% endif %}{{ m.content }};{% endfor %}";
+    CHECK(render(d, refuses, both).text == "S;D\n\nU;A;L\n\nV;");
+    CHECK(render(d, refuses, R"([{"role":"user","content":"U"},{"role":"assistant","content":"A"},
+        {"role":"system","content":"L"}])")
+              .text == "U;A;L;");
+    // knows none: two in a row are one text
+    const char* none =
+        "{% for m in messages %}{% if m.role in ['system', 'developer'] %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ m.content }};{% endfor %}";
+    CHECK(render(d, none, both).text == "S\n\nD\n\nU;A;L\n\nV;");
+    // shows all of them
+    CHECK(render(d, "{% for m in messages %}{{ m.role[0] }}{{ m.content }};{% endfor %}", both).text ==
+          "sS;dD;uU;aA;sL;uV;");
+}
+
 TEST_CASE("chat: an unfinished answer goes on where it stopped") {
     demo_vocab d;
     chat_request go_on;

@@ -45,6 +45,16 @@ def test_the_pool_is_bounded_and_a_slot_holds_all_of_the_context(start):
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen35"])
+@pytest.mark.parametrize("n_ctx", [64, 2048, 32768])
+def test_the_least_bytes_that_are_named_are_enough(start, name, n_ctx):
+    flags = ["-c", str(n_ctx), "--cache-bytes"]
+    done = subprocess.run([SERVE, "-m", tiny(name), "--port", "0", *flags, "4K"], capture_output=True, text=True, timeout=20)
+    least = re.search(r"want at least (\d+)", done.stderr)
+    assert done.returncode == 2 and least, done.stderr
+    assert start(tiny(name), *flags, least[1]).get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen35"])
 def test_the_bound_holds_for_windows_and_states(start, name):
     for bound in (3_000_000, 20_000_000):
         server = start(tiny(name), "-c", "2048", "--cache-bytes", str(bound))
@@ -187,6 +197,16 @@ def test_a_stream_goes_on_while_a_long_prompt_is_read(start):
     running.close()
     assert reading.result() == (3000, 0)
     assert max(gaps) < 0.5, max(gaps)  # the bound of 0.15 s is measured on a machine that does nothing else
+
+
+def test_a_short_prompt_is_read_beside_a_long_one(start):
+    server = start(DEMO, "-c", "16384", "--chunk", "64")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        long = pool.submit(server.post, "/v1/completions", {"prompt": ids(12000), "max_tokens": 1})
+        assert server.wait_for("duet_requests_running", 1)
+        short = server.post("/v1/completions", {"prompt": [7] * 40, "max_tokens": 1})
+        assert short.status_code == 200 and not long.done()
+        assert long.result().status_code == 200
 
 
 def test_while_the_model_loads_the_port_answers(known_file, tmp_path):

@@ -182,6 +182,35 @@ def test_a_named_template(start):
     assert answer["prompt"].endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_tools_are_a_capability_where_the_template_shows_how_calls_are_written(start, known):
+    plain = start("models/demo.gguf", "--chat-template", "vicuna")
+    for server, has_tools in ((known, True), (plain, False)):
+        about = server.get("/v1/models").json()["data"][0]["capabilities"]
+        assert about["chat"] is True and about["tools"] is has_tools
+        assert ("tools" in server.post("/api/show", {}).json()["capabilities"]) is has_tools
+
+
+def test_nulls_of_clients_in_messages_and_tools(known):
+    hi = {"role": "user", "content": "hi"}
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+    def prompt(*messages, **more):
+        answer = known.post("/apply-template", {"messages": [hi, *messages], **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["prompt"]
+
+    called = prompt({"role": "assistant", "content": "", "tool_calls": [call]})
+    assert prompt({"role": "assistant", "content": None, "tool_calls": [call]}) == called
+    assert prompt({"role": "assistant", "tool_calls": [call]}) == called
+    said = {"role": "assistant", "content": "yes"}
+    for more in ({"tool_calls": None}, {"tool_calls": []}, {"reasoning_content": ""}, {"refusal": None}):
+        assert prompt({**said, **more}, hi) == prompt(said, hi), more
+    for function in ({"name": "f"}, {"name": "f", "description": None, "parameters": None}):
+        answer = known.post("/v1/chat/completions", {
+            "messages": [hi], "max_tokens": 2, "tools": [{"type": "function", "function": function}]})
+        assert answer.status_code == 200, answer.text
+
+
 def test_a_last_message_of_the_assistant_is_gone_on_with(known):
     hi, said = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once upon"}
     applied = known.post("/apply-template", {"messages": [hi, said]}).json()

@@ -88,6 +88,10 @@ def test_http_1_0_and_expect_continue(known):
         assert peer.recv(100).startswith(b"HTTP/1.1 100")
         peer.sendall(BODY)
         assert b"Hello world!" in read_all(peer)
+    # HTTP/1.0 knows no interim answers
+    answer = known.raw(b"POST /v1/completions HTTP/1.0\r\n" + HOST + JSON + b"Expect: 100-continue\r\n" +
+                       b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+    assert answer.startswith(b"HTTP/1.1 200") and b"Hello world!" in answer and b"100 Continue" not in answer
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(start, known_file):

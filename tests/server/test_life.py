@@ -1,5 +1,6 @@
 """Start and end, queues, clients that leave, the same bits among neighbours."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
@@ -28,6 +29,8 @@ def test_wrong_starts(known, known_file):
                         (["-m", known_file, "--port", str(known.port)], 1), (["-m", known_file, "--api-key", ""], 2),
                         (["-m", known_file, "--chat-template", "nonsense", "--port", "0"], 1),
                         (["-m", known_file, "--top-k", "1.5", "--port", "0"], 2),
+                        (["-m", known_file, "--origin", "/", "--port", "0"], 2),
+                        (["-m", known_file, "--origin", "//", "--port", "0"], 2),
                         (["-m", known_file, "--tool-parser", "nonsense", "--port", "0"], 1)):
         code, text = run(*flags)
         assert code in (1, 2) and text.splitlines()[-1].startswith("serve: "), (flags, text)
@@ -91,6 +94,23 @@ def test_a_client_that_leaves_frees_its_place(start):
             n += 1
             assert server.metric("duet_cancelled_total") == n
     assert max(times.values()) < 0.1, times
+
+
+def test_a_client_that_sends_ahead_and_leaves_frees_its_place_and_is_a_499(start):
+    server = start(DEMO, "--slots", "1", "-c", "100000", "--log-json")
+    text = json.dumps({"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}).encode()
+    for n, ahead in enumerate((0, 200_000), 1):
+        with server.connect() as peer:
+            peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: %d\r\n\r\n" % len(text) + text)
+            assert server.wait_for("duet_requests_running", 1)
+            peer.setblocking(False)
+            with contextlib.suppress(OSError):
+                peer.send(b"x" * ahead)
+        assert server.wait_for("duet_requests_running", 0, 2)
+        assert server.metric("duet_cancelled_total") == n
+    assert server.metric('duet_requests_total{code="499"}') == 2
+    assert server.end() == 0
 
 
 def test_a_full_queue_is_a_429(start):

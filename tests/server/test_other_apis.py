@@ -131,9 +131,39 @@ def test_ollama_has_one_answer_and_no_limit_of_its_own(known):
     client = ollama.Client(host=known.url)
     pieces = list(client.chat(model="known", messages=HI, options={"temperature": 0, "n": 4}, stream=True))
     assert "".join(p.message.content for p in pieces) == "Hello world!"
-    for more in ({}, {"num_predict": None}, {"num_predict": -1}):
+    for more in ({}, {"num_predict": None}, {"num_predict": -1}, {"num_predict": 0}):
         answer = client.generate(model="known", prompt="<|go8|>", raw=True, options={"temperature": 0, **more})
         assert answer.response.endswith("The end.") and answer.eval_count > 16, more
+
+
+def test_minus_one_is_no_limit(known):
+    ask = {"messages": HI, **script(8)}
+    for path, fields, text in (
+            ("/v1/chat/completions", {**ask, "max_tokens": -1}, lambda a: a["choices"][0]["message"]["content"]),
+            ("/v1/chat/completions", {**ask, "max_completion_tokens": -1, "max_tokens": 1},
+             lambda a: a["choices"][0]["message"]["content"]),
+            ("/v1/completions", {"prompt": "<|go8|>", "max_tokens": -1, **COLD}, lambda a: a["choices"][0]["text"]),
+            ("/v1/responses", {"input": "hi", "max_output_tokens": -1, **script(8)},
+             lambda a: a["output"][-1]["content"][0]["text"]),
+            ("/v1/messages", {**ask, "max_tokens": -1}, lambda a: a["content"][-1]["text"])):
+        answer = known.post(path, fields)
+        assert answer.status_code == 200 and text(answer.json()).endswith("The end."), (path, answer.text)
+
+
+def test_messages_of_a_user_in_a_row_are_one(known):
+    def count(messages):
+        return known.post("/v1/messages/count_tokens", {"model": "known", "messages": messages}).json()["input_tokens"]
+
+    def user(content):
+        return {"role": "user", "content": content}
+
+    one = count([user("a\n\nb\n\nc")])
+    assert count([user("a"), user([{"type": "text", "text": "b"}]), user("c")]) == one
+    assert count([user("a"), {"role": "assistant", "content": "x"}, user("b")]) > one
+    # the result of a call stays a message of its own
+    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]}
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "a tree"}]
+    assert count([*HI, use, user(result), user("go on")]) == count([*HI, use, user([*result, {"type": "text", "text": "go on"}])])
 
 
 def test_ollama_loads_and_unloads(known):

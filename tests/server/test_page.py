@@ -482,6 +482,18 @@ def test_settings(page, known):
 
 
 @needs_browser
+def test_an_imported_conversation_without_counts_is_shown(page, known, tmp_path):
+    page.open(known)
+    file = tmp_path / "given.json"
+    file.write_text(json.dumps({"title": "given", "nodes": [
+        {"role": "user", "text": "a"}, {"role": "assistant", "text": "b", "parent": 0, "info": {"finish": "length"}}]}))
+    page.js("document.getElementById('file').hidden = false")
+    page.one("#file").send_keys(str(file))
+    page.wait(lambda: page.answers() == ["b"])
+    page.driver.refresh()
+    page.wait(lambda: [e.text for e in page.all("#chats .pick")] == ["given"])
+
+
 def test_conversations_are_kept_exported_and_deleted(page, known):
     page.open(known)
     page.send("one")

@@ -46,13 +46,10 @@ void read_tools(const fields& f, chat_fields* c) {
     c->tool_choice = "auto";
     if (!choice) return;
     if (tools.empty()) refuse_value("tool_choice", "want tools beside it");
-    if (!choice->is_object()) {
-        c->tool_choice = *f.choice("tool_choice", {"auto", "none", "required"});
-        return;
-    }
+    c->tool_choice = choice->is_object() ? "name" : *f.choice("tool_choice", {"auto", "none", "required"});
+    if (!choice->is_object()) return;
     const fields asked = f.inside("tool_choice");
     asked.need_choice("type", {"function"});
-    c->tool_choice = "name";
     c->tool_name = asked.inside("function").need_text("name", "a name");
     for (const fields& t : tools)
         if (t.inside("function").text("name") == c->tool_name) return;
@@ -143,12 +140,14 @@ class chat_reply : public choices_reply {
 }  // namespace
 
 duet_status try_template(server* s, tool_error* error) {
-    const duet_chat_params p = template_params(*s);
+    duet_chat_params p = template_params(*s);
+    p.tools = "[{\"name\":\"any\"}]";  // so that the template for calls tells the form
     duet_chat* made = nullptr;
     const duet_status status = duet_chat_create(s->model, &p, &made);
     const chat_ptr chat(made);
     s->has_chat = status == DUET_OK;
-    if (status == DUET_OK) return DUET_OK;
+    s->has_tools = s->has_chat && std::strcmp(duet_chat_form(made), "none") != 0;
+    if (s->has_chat) return DUET_OK;
     s->chat_error = duet_chat_error(made);
     const bool was_asked = p.chat_template || p.template_name || p.form;
     if (was_asked || status == DUET_ERR_MEMORY) return error->set(status, s->chat_error);
@@ -272,9 +271,8 @@ static std::vector<job_ptr> chat_jobs(server& s, const chat_fields& c, const com
 
 void submit_chat(const std::shared_ptr<reply>& answer, const fields& f) {
     common_fields common = read_common(answer->host, f);
-    const auto old_limit = f.integer("max_tokens", 1, INT32_MAX);
-    const auto limit = f.integer("max_completion_tokens", 1, INT32_MAX);
-    common.max_new_tok = (int32_t)(limit ? *limit : old_limit.value_or(-1));
+    const int32_t old_limit = read_limit(f, "max_tokens", 1, -1);
+    common.max_new_tok = read_limit(f, "max_completion_tokens", 1, old_limit);
     const bool wants_logprobs = f.flag("logprobs", false);
     const auto n_top = f.integer("top_logprobs", 0, 20);
     if (n_top && !wants_logprobs) refuse_value("top_logprobs", "want logprobs to be true");

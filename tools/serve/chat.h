@@ -39,7 +39,7 @@ json call_input(const std::string& arguments);
 rendered_chat render_chat(const server& s, const chat_fields& chat);
 // Answers a conversation that is given in the fields of /v1/chat/completions.
 void submit_chat(const std::shared_ptr<reply>& answer, const fields& f);
-// Tries the template at the start: sets has_chat or chat_error.
+// Tries the template at the start: sets has_chat and has_tools, or chat_error.
 duet_status try_template(server* s, tool_error* error);
 
 }  // namespace serve

@@ -141,13 +141,13 @@ grammar_ptr text_grammar(server& s, const common_fields& c) {
 void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, std::vector<std::string>* echoes) {
     server& s = answer->host;
     common_fields c = read_common(s, f);
-    c.max_new_tok = (int32_t)f.integer("max_tokens", 0, INT32_MAX).value_or(16);
+    c.max_new_tok = read_limit(f, "max_tokens", 0, 16);
     c.n_logprobs = (int32_t)f.integer("logprobs", 0, 20).value_or(-1);
     if (f.integer("best_of", 1, 16).value_or(c.n) != c.n) f.wrong("best_of", "the same as n, or nothing");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     const std::vector<prompt> prompts = read_prompts(s, f, "prompt", kMaxPrompts);
     if (prompts.size() * (size_t)c.n > kMaxAnswers) f.wrong("n", "at most 512 answers to all prompts together");
-    for (const prompt& p : prompts) check_length(s, p.ids.size(), "prompt", c.max_new_tok > 0);
+    for (const prompt& p : prompts) check_length(s, p.ids.size(), "prompt", c.max_new_tok != 0);
     const grammar_ptr grammar = text_grammar(s, c);
     const std::vector<const char*> stops = c.stop_pointers();
     for (const prompt& p : prompts)

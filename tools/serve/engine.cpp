@@ -244,8 +244,7 @@ struct engine::loop {
         return n_same(duet_seq_ids(session_, seq), j, (size_t)duet_seq_length(session_, seq));
     }
     static size_t n_same(const int32_t* ids, const job& j, size_t n_ids) {
-        const size_t n = std::min(n_ids, j.tokens.size() - 1);
-        return (size_t)(std::mismatch(ids, ids + n, j.tokens.begin()).first - ids);
+        return (size_t)(std::mismatch(ids, ids + std::min(n_ids, j.tokens.size() - 1), j.tokens.begin()).first - ids);
     }
 
     // The sequence without an answer that was not used for longest; is_held: of those that hold something.
@@ -354,10 +353,7 @@ struct engine::loop {
     // Gives an answer its sequence, if the cache has room for all of its tokens and a page for each that runs.
     bool begin(job& j) {
         const int32_t seq = reuse(j);
-        if (seq < 0) {
-            end(j, end_reason::failed, duet_session_error(session_));
-            return false;
-        }
+        if (seq < 0) return end(j, end_reason::failed, duet_session_error(session_)), false;
         constexpr int64_t kPage = 64;
         const int64_t n_begun =
             std::count_if(running_.begin(), running_.end(), [](const job_ptr& r) { return r->seq >= 0; });
@@ -429,13 +425,18 @@ struct engine::loop {
         const int32_t n_streams = (int32_t)rows_.size();
         const bool is_alone = n_streams == 0 && running_.size() == 1;
         int32_t n_left = std::min(piece_size(n_streams, is_alone), max_batch_ - n_streams);
+        const auto reads = [&](const job_ptr& j) {
+            if (j->is_over || j->is_cancelled || is_writing(*j)) return false;
+            return j->seq >= 0 || (!waits_for_room_ && !waits_for_prefix(*j));
+        };
+        ptrdiff_t n_readers = std::count_if(running_.begin(), running_.end(), reads);
         for (const job_ptr& p : running_) {
             job& j = *p;
             if (n_left <= 0) break;
-            if (j.is_over || j.is_cancelled || is_writing(j)) continue;
-            if (j.seq < 0 && (waits_for_room_ || waits_for_prefix(j) || !begin(j))) continue;
+            if (!reads(p) || (j.seq < 0 && !begin(j))) continue;
             const int32_t n_held = held(j);
-            int32_t n = std::min(n_left, (int32_t)j.tokens.size() - n_held);
+            // A prompt leaves half to later ones, so that a long one does not hold up short ones.
+            int32_t n = std::min(--n_readers > 0 ? (n_left + 1) / 2 : n_left, (int32_t)j.tokens.size() - n_held);
             if (j.wants_prompt_logprobs) n = std::min(n, kLogitRows);
             const auto border = std::upper_bound(j.borders.begin(), j.borders.end(), n_held);
             if (border != j.borders.end()) n = std::min(n, *border - n_held);
@@ -594,7 +595,7 @@ struct engine::loop {
         // who has the answer finds it counted
         metrics_.add(j.started_at > 0 ? "duet_requests_running" : "duet_requests_waiting", -1);
         if (reason == end_reason::cancelled) metrics_.add("duet_cancelled_total");
-        metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
+        if (!is_for_texts_) metrics_.observe("duet_request_generation_tokens", j.n_new_tok);
         tell(j, {DUET_CHAT_END, -1, {}, {}, nullptr, reason, error});
         j.tell = nullptr;
     }

@@ -161,8 +161,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         }
         const auto length = head[http::field::content_length];
         if (count(http::field::content_length) > 1 || length.find(',') != length.npos) return "want one Content-Length";
-        if (request.path.empty() || request.path[0] != '/') return "want a path as target";
-        return "";
+        return request.path.empty() || request.path[0] != '/' ? "want a path as target" : "";
     }
 
     // A path, or "http://NAME/path", as proxies send it: there the name counts, whatever Host says.
@@ -209,7 +208,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         if (n_declared > body_limit_) return refuse_framing(exchange, http::error::body_limit);
         parser_->body_limit(body_limit_);
         enter(kBody, kBodySeconds);
-        if (!has_body || !boost::beast::iequals(head[http::field::expect], "100-continue")) return read_body(exchange);
+        const bool waits = has_body && !is_http10_ && boost::beast::iequals(head[http::field::expect], "100-continue");
+        if (!waits) return read_body(exchange);
         static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
         asio::async_write(socket_, asio::buffer(kContinue), [exchange, this](error_code write_ec, size_t) {
             return write_ec ? close() : read_body(exchange);
@@ -264,14 +264,13 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
 
     // ---- the client while its answer is made ----
 
-    // Waits for the end of the connection. What a client sends ahead stays for the next request; after 64 KiB of it
-    // nobody looks any more.
+    // Waits for the end of the connection. What a client sends ahead stays for the next request; with 64 KiB of it the
+    // connection is closed: its end could not be seen behind more.
     void watch() {
         socket_.async_wait(stream_socket::wait_read,
                            [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
                                if (serial != self->exchange_serial_ || self->phase_ != kAnswers) return;
-                               if (ec) return self->close();
-                               if (self->buffer_.size() >= (64u << 10)) return;
+                               if (ec || self->buffer_.size() >= (64u << 10)) return self->close();
                                const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
                                if (ec && ec != asio::error::would_block && ec != asio::error::interrupted)
                                    return self->close();

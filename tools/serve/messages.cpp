@@ -38,7 +38,10 @@ json read_messages(const fields& f) {
             for (const fields& block : m.objects("content", "a block")) add_block(block, &message, &results);
         const bool is_only_results = !results.empty() && message["content"] == "";
         for (json& result : results) out.push_back(std::move(result));
-        if (!is_only_results) out.push_back(std::move(message));
+        // A user's texts in a row are one, as Anthropic has it: some templates want the roles to alternate.
+        if (message["role"] == "user" && !out.empty() && out.back()["role"] == "user")
+            out.back()["content"].get_ref<std::string&>() += "\n\n" + message["content"].get<std::string>();
+        else if (!is_only_results) out.push_back(std::move(message));
     }
     return out;
 }
@@ -98,8 +101,7 @@ class message_reply : public reply {
         }
         if (e.kind == DUET_CHAT_CALL_BEGIN)
             return open({{"type", "tool_use"}, {"id", e.call_id}, {"name", e.text}, {"input", json::object()}});
-        if (e.kind == DUET_CHAT_CALL_PIECE) return delta("input_json_delta", "partial_json", e.text);
-        return "";
+        return e.kind == DUET_CHAT_CALL_PIECE ? delta("input_json_delta", "partial_json", e.text) : "";
     }
 
     std::string last() override {
@@ -165,12 +167,12 @@ class message_reply : public reply {
 }  // namespace
 
 void post_messages(server& s, exchange_ptr exchange, const fields& f) {
-    const auto limit = f.integer("max_tokens", 1, INT32_MAX);
+    const int32_t limit = read_limit(f, "max_tokens", 1, 0);
     if (!limit) f.wrong("max_tokens", "a whole number");
     f.number("temperature", 0, 1);
     f.object("metadata");
     json request = as_openai(f);
-    request["max_tokens"] = *limit;
+    request["max_tokens"] = limit;
     request["stream"] = f.flag("stream", false);
     submit_chat(std::make_shared<message_reply>(s, exchange), fields(request));
 }

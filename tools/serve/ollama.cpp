@@ -33,8 +33,8 @@ json as_chat_request(const fields& f) {
     json out = (f.inside("options").object("chat_template_kwargs"), f.inside("options").value());
     out.erase("n");
     out["stream"] = f.flag("stream", true);
-    // -1: no limit; -2: until the context is full, which is the same here
-    if (const json limit = out.value("num_predict", json()); !limit.is_null() && whole_number(limit).value_or(0) >= 0)
+    // 0 and -1: no limit; -2: until the context is full, which is the same here
+    if (const json limit = out.value("num_predict", json()); !limit.is_null() && whole_number(limit).value_or(1) > 0)
         out["max_tokens"] = limit;
     if (const json* format = f.find("format")) {
         if (*format == "json") out["response_format"] = {{"type", "json_object"}};
@@ -92,8 +92,7 @@ class ollama_reply : public reply {
     std::string piece(size_t, const answer_event& e) override {
         if (e.kind == DUET_CHAT_TEXT) return text_of(line(e.text, "", {}));
         if (e.kind == DUET_CHAT_THINKING) return text_of(line("", e.text, {}));
-        if (e.kind == DUET_CHAT_CALL_END) return text_of(line("", "", {answers[0].calls.back()}));
-        return "";
+        return e.kind == DUET_CHAT_CALL_END ? text_of(line("", "", {answers[0].calls.back()})) : "";
     }
     std::string last() override { return text_of(finished(line("", "", {}))); }
     // A request without a prompt loads the model elsewhere, or unloads it.
@@ -183,7 +182,7 @@ void post_ollama_show(server& s, exchange_ptr exchange, const fields& f) {
     if (const auto name = f.text("name")) check_name(s, *name);  // as older clients call the model
     const std::string architecture = s.info.architecture;
     json capabilities = json::array({"completion"});
-    if (s.has_chat) capabilities.push_back("tools");
+    if (s.has_tools) capabilities.push_back("tools");
     json about = {{"general.architecture", architecture}, {"general.parameter_count", s.info.n_params},
                   {architecture + ".context_length", s.n_ctx}, {architecture + ".embedding_length", s.info.dim}};
     exchange->answer(200, dump({{"modelfile", ""}, {"parameters", ""}, {"template", template_text(s)}, {"details", details(s)},

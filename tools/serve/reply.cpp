@@ -57,7 +57,7 @@ void reply::fail(const answer_event& e) {
     for (const job_ptr& j : jobs) j->is_cancelled = true;  // seen before the next step
     const bool is_cancelled = e.reason == end_reason::cancelled;
     const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
-    const int status = is_cancelled ? 503 : 500;
+    const int status = !is_cancelled ? 500 : host.is_draining ? 503 : 499;  // 499: the client has left
     if (!common.is_stream) return exchange->answer(status, error_of_route(exchange->request.path, {status, why}));
     exchange->write(stream_error(why));
     exchange->finish();
@@ -170,10 +170,7 @@ grammar_ptr server::kept_grammar(const std::string& key, const char* field,
     {
         const std::lock_guard lock(grammars_mutex_);
         const auto found = std::ranges::find_if(grammars_, [&](auto& kept) { return kept.first == key; });
-        if (found != grammars_.end()) {
-            grammars_.splice(grammars_.begin(), grammars_, found);
-            return found->second;
-        }
+        if (found != grammars_.end()) return grammars_.splice(grammars_.begin(), grammars_, found), found->second;
     }
     const grammar_ptr grammar = make_or_refuse(duet_grammar_error, field, make);
     const std::lock_guard lock(grammars_mutex_);

@@ -127,6 +127,11 @@ common_fields read_common(const server& s, const fields& f) {
     return c;
 }
 
+int32_t read_limit(const fields& f, const char* name, int32_t least, int32_t otherwise) {
+    const json* value = f.find(name);
+    return value && whole_number(*value) == -1 ? -1 : (int32_t)f.integer(name, least, INT32_MAX).value_or(otherwise);
+}
+
 void check_length(const server& s, size_t n_prompt_tok, const char* param, bool needs_room) {
     if (n_prompt_tok == 0) refuse_value(param, "is empty");
     if (n_prompt_tok + (needs_room ? 1 : 0) <= (size_t)s.n_ctx) return;

@@ -63,7 +63,7 @@ json as_chat(const fields& f) {
         if (format->value("type", json()) == "json_schema") out["response_format"]["json_schema"] = *format;
     }
     if (const json* effort = f.inside("reasoning").find("effort")) out["reasoning_effort"] = *effort;
-    if (const auto limit = f.integer("max_output_tokens", 1, INT32_MAX)) out["max_tokens"] = *limit;
+    out["max_tokens"] = read_limit(f, "max_output_tokens", 1, -1);
     // Log probabilities of the text come when they are asked for: top_logprobs alone changes nothing.
     const int64_t n_top = f.integer("top_logprobs", 0, 20).value_or(0);
     const json* include = f.list("include");
@@ -110,8 +110,7 @@ class response_reply : public reply {
             return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}});
         }
         if (e.kind == DUET_CHAT_CALL_BEGIN) return open(call_item(e.call_id, e.text));
-        if (e.kind == DUET_CHAT_CALL_PIECE) return delta(e.text, {{"delta", e.text}});
-        return "";
+        return e.kind == DUET_CHAT_CALL_PIECE ? delta(e.text, {{"delta", e.text}}) : "";
     }
 
     std::string last() override {

@@ -10,7 +10,7 @@ namespace {
 json model_json(const server& s, const std::string& id) {
     return {{"id", id}, {"object", "model"}, {"created", s.created}, {"owned_by", "duet"},
             {"max_model_len", s.n_ctx}, {"context_length", s.n_ctx},
-            {"capabilities", {{"completion", !s.info.is_encoder}, {"chat", s.has_chat}, {"tools", s.has_chat},
+            {"capabilities", {{"completion", !s.info.is_encoder}, {"chat", s.has_chat}, {"tools", s.has_tools},
                               {"structured_output", !s.info.is_encoder}, {"embeddings", s.options.embeddings}}},
             {"meta", {{"architecture", s.info.architecture}, {"type", s.info.main_type}, {"n_params", s.info.n_params},
                       {"n_vocab", s.info.n_vocab}, {"n_embd", s.info.dim}, {"n_ctx_train", s.info.n_ctx_train},
@@ -232,7 +232,7 @@ void answer_request(server& s, const exchange_ptr& exchange) {
     auto fail = [&](const api_error& e) { exchange->answer(e.status, error_of_route(exchange->request.path, e)); };
     try {
         if (found->get) return found->get(s, exchange);
-        const json body = parse_body(exchange->request.body);
+        const json body = parse_body(std::exchange(exchange->request.body, ""));
         if (const auto name = fields(body).text("model")) check_name(s, *name);
         found->post(s, exchange, fields(body));
     } catch (const api_error& e) { fail(e); } catch (const std::bad_alloc&) {

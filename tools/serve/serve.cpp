@@ -73,7 +73,7 @@ void add_flags(tool_args& args, server_options* o) {
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
                   for (std::string origin : split(lower(text))) {
-                      while (origin.back() == '/') origin.pop_back();
+                      while (origin.ends_with('/')) origin.pop_back();
                       const size_t at = origin.find("://");
                       if (at == 0 || at == std::string::npos || origin.find('/', at + 3) != std::string::npos)
                           return std::string("want SCHEME://NAME[:PORT], as https://chat.example.org");
@@ -155,11 +155,13 @@ duet_status open_sequences(server* s, session_ptr* session, engine_params* engin
     params.cache_tokens = n_least * engine->n_seqs;
     for (;;) {
         if (const duet_status status = plan()) return status;
-        const uint64_t need =
-            s->plan.cache_bytes + s->plan.gpu_cache_bytes + state() * n_prefixes / (uint64_t)engine->n_seqs;
+        const uint64_t cache = s->plan.cache_bytes + s->plan.gpu_cache_bytes, one = state() / (uint64_t)engine->n_seqs;
+        const uint64_t need = cache + one * n_prefixes;
         if (need <= bound || (params.cache_tokens == n_least && !o.cache_bytes)) break;
+        // a quarter of the bytes is for states, at least one
+        const uint64_t least = one ? std::max(cache + one, cache / 3 * 4 + 4) : need;
         if (params.cache_tokens == n_least)
-            return error->set(DUET_ERR_ARG, "--cache-bytes: want at least " + std::to_string(need) +
+            return error->set(DUET_ERR_ARG, "--cache-bytes: want at least " + std::to_string(least) +
                                                 ", what one slot of " + std::to_string(s->n_ctx) + " tokens needs");
         const double share = std::min(0.98, (double)bound / (double)need);
         params.cache_tokens = std::max(n_least, (int64_t)((double)params.cache_tokens * share) / kPage * kPage);

@@ -34,8 +34,8 @@ struct server {
     std::string id;  // of the model
     int64_t created = unix_time();
     std::vector<int32_t> end_ids, dry_breakers;
-    bool has_chat = false;
-    std::string chat_error;  // why there is no chat
+    bool has_chat = false, has_tools = false;  // has_tools: answers with calls can be read
+    std::string chat_error;                    // why there is no chat
     metrics counts;
     std::unique_ptr<engine> work;
     std::atomic<bool> is_loading{true}, is_draining{false};
@@ -147,6 +147,8 @@ std::vector<std::string> names_of(const server& s);
 void check_name(const server& s, const std::string& name);
 common_fields read_common(const server& s, const fields& f);
 std::vector<std::string> read_stops(const fields& f, const char* name);
+// The most tokens of an answer, or -1, also in the request: no limit.
+int32_t read_limit(const fields& f, const char* name, int32_t least, int32_t otherwise);
 // Refuses a prompt, the value of field param, that leaves no room for a token.
 void check_length(const server& s, size_t n_prompt_tok, const char* param, bool needs_room = true);
 // Makes choice i of an answer: its sampler with the prompt as history.
