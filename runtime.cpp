@@ -547,9 +547,8 @@ duet_status duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_
 
 DUET_HANDLE(duet_text_gate)
 
-duet_status duet_text_gate_add(duet_text_gate* gate, const char* bytes, size_t n_bytes, duet_string* text,
-                               int32_t* stopped) {
-    return guarded_call(__func__, gate, gate_add, bytes, n_bytes, text, stopped);
+duet_status duet_text_gate_add(duet_text_gate* gate, const char* bytes, size_t n, duet_string* text, int32_t* stopped) {
+    return guarded_call(__func__, gate, gate_add, bytes, n, text, stopped);
 }
 
 duet_status duet_text_gate_finish(duet_text_gate* gate, duet_string* text) {

@@ -592,7 +592,7 @@ DUET_DEFAULTS(duet_embed_params) /* duet_embed_params_init, duet_embed_params_de
  * params      may be NULL: the defaults
  * out         room for n_texts * embedding_dim floats
  * Returns     DUET_OK; DUET_ERR_FULL: a text is too long (text: which), nothing was computed; DUET_ERR_ARG: also a text
- *             without tokens; as duet_decode. After an error out may be written in part
+ *             without tokens; DUET_ERR_NAN (text: which); as duet_decode. After an error out may be written in part
  * Thread      the session's
  * Cost        computes the texts; of models that make text also the logits of every token that is pooled */
 DUET_API_STATUS duet_embed(duet_session* session, const duet_string* texts, int32_t n_texts,

@@ -160,7 +160,7 @@ def measure_duet(path, prompts, args):
         if out is None:
             sys.exit("bench failed")
         result.update(version=out["duet"], system=out["device"], choices=result["choices"] + out["choices"],
-                      first_token=out["first_token_s"], peak=max(result.get("peak", 0), out["peak_bytes"]))
+                      first_token=max(result.get("first_token", 0), out["first_token_s"]), peak=max(result.get("peak", 0), out["peak_bytes"]))
         for test in out["tests"]:
             if test["n_gen"] == 0:
                 result[f"pp{test['n_prompt']}"] = test["tok_per_s"]

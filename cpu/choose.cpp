@@ -68,15 +68,14 @@ matmul_ways ways_of_matmul(const cpu_kernels& kernels, int32_t type, int n_tok, 
     return w;
 }
 
-std::string describe_choice(const timed_choice& choice, const matmul_ways& ways) {
+std::string describe_choice(const timed_choice& c, const matmul_ways& ways) {
     static const char* const kNames[] = {"scalar",    "rows",       "tiles",      "panels", "amx",
                                          "float_few", "float_some", "float_many", "rounded"};
-    const int best = choice.best(ways.n);
+    const int best = c.best(ways.n);
     std::string text;
     for (int i = 0; i < ways.n; i++) {
         const int k = i == 0 ? best : i <= best ? i - 1 : i;  // the best, then the others as they stand
-        text +=
-            (i ? ", " : "") + std::string(kNames[(int)ways.way[k]]) + " " + std::to_string((int)(1 / choice.cost(k)));
+        text += (i ? ", " : "") + std::string(kNames[(int)ways.way[k]]) + " " + std::to_string((int)(1 / c.cost(k)));
     }
     return text + " GMAC/s of one thread";
 }

@@ -25,9 +25,8 @@ void matmul_float(const matmul_args& m) {
                 exact_dot_float((const F*)(m.w + (size_t)r * m.row_bytes), m.n_in, m.a.x + (size_t)i * m.a.x_stride);
 }
 
-void quantize(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16) {
-    for (int b = 0; b < n / kBlock; b++)
-        exact_quantize_block(x + b * kBlock, q + b * kBlock, d + b, t + b, s16 + b * 2);
+void quantize(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s) {
+    for (int b = 0; b < n / kBlock; b++) exact_quantize_block(x + b * kBlock, q + b * kBlock, d + b, t + b, s + b * 2);
 }
 
 void activate(int act, const float* x, const float* x2, int n, float* y) {

@@ -66,12 +66,11 @@ void quantize_input(cpu_context& c, const op& o, int n_tok) {
 // Tells the session's log a choice that it has not heard of.
 void tell_choice(cpu_context& c, choice_kind kind, int32_t type, int n_tok, const matmul_ways& ways) {
     if (!c.times_ways || !c.limits.place.log || ways.n < 2) return;
-    const timed_choice& choice = choice_of(kind, type, n_tok);
-    if (!choice.is_decided(ways.n) || std::ranges::count(c.told, &choice)) return;
-    c.told.push_back(&choice);
+    const timed_choice& made = choice_of(kind, type, n_tok);
+    if (!made.is_decided(ways.n) || std::ranges::count(c.told, &made)) return;
+    c.told.push_back(&made);
     const std::string text = std::string("chosen: ") + (kind == choice_kind::experts ? "experts " : "matmul ") +
-                             type_name(type) + ", " + std::to_string(n_tok) +
-                             " tokens: " + describe_choice(choice, ways);
+                             type_name(type) + ", " + std::to_string(n_tok) + " tokens: " + describe_choice(made, ways);
     c.limits.place.log(c.limits.place.log_user, DUET_LOG_INFO, text.c_str());
 }
 

@@ -50,10 +50,10 @@ struct gguf_file_sink {
 
 // Opens a file beside the path that nobody has: a file that is called PATH.part may be somebody's, even the one that
 // is read for this save.
-std::FILE* gguf_open_beside(const char* path, std::string* name) {
+std::FILE* gguf_open_beside(const std::string& path, std::string* name) {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; i++) {
-        *name = std::string(path) + ".part" + (i ? std::to_string(i) : "");
+        *name = path + ".part" + (i ? std::to_string(i) : "");
         std::FILE* file = os_create(name->c_str(), true);
         if (file || errno != EEXIST) return file;
     }
@@ -130,13 +130,12 @@ duet_status gguf_writer::set_array(std::string_view key, int32_t type, const voi
     return set(key, std::move(bytes), err);
 }
 
-duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* strings, uint64_t n,
-                                     error_text& err) {
-    if (!strings && n)
+duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* texts, uint64_t n, error_text& err) {
+    if (!texts && n)
         return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(),
                     (unsigned long long)n);
     std::string bytes = gguf_value_begin(DUET_KV_ARRAY, DUET_KV_STRING, n);
-    for (uint64_t i = 0; i < n; i++) gguf_put_string(bytes, strings[i]);
+    for (uint64_t i = 0; i < n; i++) gguf_put_string(bytes, texts[i]);
     return set(key, std::move(bytes), err);
 }
 
@@ -248,15 +247,15 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
 
 duet_status gguf_writer::save(const char* path, error_text& err) const {
     if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
-    const std::string shown = printable(path, kGgufPathBytes);
-    const bool in_place = os_is_special(path);  // /dev/stdout, a FIFO: a rename would replace it
+    const std::string shown = printable(path, kGgufPathBytes), target = os_resolved(path);
+    const bool in_place = os_is_special(path);  // a terminal, a FIFO: a rename would replace it
     std::string temporary;
     auto failed = [&](const char* what) {
         const std::string why = std::generic_category().message(errno);
         if (!in_place) os_remove(temporary.c_str());
         return fail(err, DUET_ERR_IO, "%s: %s: %s", shown.c_str(), what, why.c_str());
     };
-    gguf_file_sink sink{in_place ? os_create(path, false) : gguf_open_beside(path, &temporary)};
+    gguf_file_sink sink{in_place ? os_create(path, false) : gguf_open_beside(target, &temporary)};
     if (!sink.out)
         return fail(err, DUET_ERR_IO, "%s: cannot be written: %s", shown.c_str(),
                     std::generic_category().message(errno).c_str());
@@ -278,7 +277,7 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         return status;
     }
     if (!is_closed) return failed("writing failed");
-    if (!in_place && os_rename(temporary.c_str(), path) != 0) return failed("cannot be renamed into place");
+    if (!in_place && os_rename(temporary.c_str(), target.c_str()) != 0) return failed("cannot be renamed into place");
     return DUET_OK;
 }
 

@@ -97,6 +97,11 @@ std::FILE* os_create(const char* path, bool is_new) { return std::fopen(path, is
 int os_remove(const char* path) { return std::remove(path); }
 int os_rename(const char* from, const char* to) { return std::rename(from, to); }
 
+std::string os_resolved(const char* path) {
+    char real[4096];  // realpath writes PATH_MAX bytes at most: 4096 on Linux, 1024 on macOS
+    return ::realpath(path, real) ? real : path;
+}
+
 bool os_is_special(const char* path) {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode);

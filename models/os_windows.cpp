@@ -152,8 +152,7 @@ std::FILE* os_create(const char* path, bool is_new) {
 }
 
 int os_remove(const char* path) {
-    if (DeleteFileW(wide_path(path).c_str())) return 0;
-    return errno = errno_of(GetLastError()), -1;
+    return DeleteFileW(wide_path(path).c_str()) ? 0 : (errno = errno_of(GetLastError()), -1);
 }
 
 int os_rename(const char* from, const char* to) {
@@ -164,6 +163,8 @@ int os_rename(const char* from, const char* to) {
     if (attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY) errno = EISDIR;
     return -1;
 }
+
+std::string os_resolved(const char* path) { return path; }
 
 // NUL, CON and pipes.
 bool os_is_special(const char* path) {

@@ -178,18 +178,18 @@ duet_status embed_pieces(duet_session& s, const std::vector<text_piece>& all, co
     const model_graph& g = s.model->graph;
     pooled_rows rows(s, all, pooling_of(*s.model, p.pooling, false));
     DUET_TRY(rows.run());
-    std::vector<double> whole;
     for (size_t i = 0; i < all.size();) {
         size_t end = i, n_tok = 0;
         for (; end < all.size() && all[end].text == all[i].text; end++) n_tok += all[end].ids.size();
-        whole.assign((size_t)g.dim, 0.0);
+        std::vector<double> whole((size_t)g.dim);
         const int32_t text = all[i].text;
         for (const bool is_one = end == i + 1; i < end; i++)
             rows.add_to(i, is_one ? 1.0 : (double)all[i].ids.size() / (double)n_tok, whole.data());
         std::vector<float> v = finish_vector(g, g.dense, whole);
-        double squares = 0;
-        for (const float x : v) squares += (double)x * (double)x;
-        const double length = p.normalise && squares > 0 ? std::sqrt(squares) : 1.0;
+        double sum = 0;
+        for (const float x : v) sum += (double)x * (double)x;
+        if (!std::isfinite(sum)) return fail(s.err, DUET_ERR_NAN, "text %d: the vector holds NaN or infinity", text);
+        const double length = p.normalise && sum > 0 ? std::sqrt(sum) : 1.0;
         for (size_t j = 0; j < v.size(); j++) out[(size_t)text * v.size() + j] = (float)((double)v[j] / length);
     }
     return DUET_OK;

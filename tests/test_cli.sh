@@ -121,6 +121,9 @@ case_of "greedy" 0 "generated 8 " "$run" -m "$model" -p t300 -n 8 --temp 0 --ign
 cp "$dir/out" "$dir/greedy"
 holds "something was written" test -s "$dir/greedy"
 printf 't300\n' >"$dir/prompt"
+printf 't300\r\n' >"$dir/prompt_crlf"
+case_of "prompt from a file of Windows" 0 "" "$run" -m "$model" -f "$dir/prompt_crlf" -n 8 --temp 0 --ignore-eos
+holds "its end of line is not the prompt's" cmp "$dir/out" "$dir/greedy"
 case_of "prompt from a file" 0 "prompt 5 tokens\|prompt [0-9]* tokens" "$run" -m "$model" -f "$dir/prompt" -n 8 --temp 0 --ignore-eos -t 1 -b 1
 holds "same text from a file, with one thread and batches of one" cmp "$dir/out" "$dir/greedy"
 n_cases=$((n_cases + 1))
@@ -213,6 +216,7 @@ case_of "a text as a prompt cache" 1 "want a saved state" "$run" -m "$model" -p 
 case_of "the model as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$model"
 case_of "the text as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/notes"
 case_of "an importance matrix to nowhere" 1 "cannot be written" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/none/x"
+case_of "a text instead of a grammar with NUL bytes" 1 "found a NUL byte" "$run" -m "$model" -p t1 -n 2 --grammar-file "$model"
 case_of "the model as a plot" 1 "is read" "$bin/bench" -m "$model" --plot "$model"
 case_of "the model as logits" 1 "is read" "$bin/logits" -m "$model" --ids 1 -o "$model"
 echo "[1, 2]" >"$dir/these"
@@ -223,6 +227,39 @@ case_of "an importance matrix beside a file of that name" 0 "" "$bin/perplexity"
 holds "what is beside it is as it was" test "$(cat "$dir/m.gguf.part")" = "kept"
 holds "the model is as it was" cmp "$model" "$dir/kept.gguf"
 holds "the text is as it was" test "$(cat "$dir/notes")" = "some text"
+
+# ---- an output that is a symbolic link: what it leads to is written, the link stays ----
+if [ -z "${WINDOWS:-}" ]; then
+    for of in logits matrix cache plot model; do echo old >"$dir/at_$of"; ln -s "at_$of" "$dir/to_$of"; done
+    : >"$dir/at_cache"
+    case_of "logits to a link" 0 "" "$bin/logits" -m "$model" --ids 1 -o "$dir/to_logits"
+    case_of "an importance matrix to a link" 0 "" "$bin/perplexity" -m "$model" -f "$dir/notes" -c 4 --imatrix "$dir/to_matrix"
+    case_of "a prompt cache to a link" 0 "" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$dir/to_cache"
+    case_of "a plot to a link" 0 "" "$bin/bench" -m "$model" -p 8 -n 4 -r 1 -d 0,8 --batch 1,2 --plot "$dir/to_plot"
+    case_of "a model to a link" 0 "" "$bin/bench" --synthetic tiny:q4_0 --save "$dir/to_model"
+    for of in logits matrix cache plot model; do
+        holds "$of: the link is there" test -L "$dir/to_$of"
+        holds "$of: it was written" test "$(wc -c <"$dir/at_$of")" -gt 100
+    done
+    holds "no parts are left" sh -c '! ls "$1" | grep -q -e "at_.*\\."' - "$dir"
+    holds "a plot: its mode is the umask's" test "$(ls -l "$dir/at_plot" | cut -c 1-10)" = "$(ls -l "$dir/notes" | cut -c 1-10)"
+    holds "a prompt cache is private" test "$(ls -l "$dir/at_cache" | cut -c 1-10)" = "-rw-------"
+fi
+
+# ---- a standard stream that is closed: its number is no file's ----
+if [ -z "${WINDOWS:-}" ]; then
+    case_of "quantize" 0 "" "$bin/quantize" "$model" "$dir/open.gguf" F16 -v
+    case_of "quantize, closed streams" 0 "" sh -c '"$@" <&- >&- 2>&-' - "$bin/quantize" "$model" "$dir/closed.gguf" F16 -v
+    holds "closed streams: the same file" cmp "$dir/open.gguf" "$dir/closed.gguf"
+    case_of "run, closed stdout" 1 "cannot write to stdout" sh -c '"$@" >&-' - "$run" -m "$model" -p t1 -n 2 --ignore-eos
+    case_of "run, closed stdin" 1 "cannot be read" sh -c '"$@" <&-' - "$run" -m "$model" -p - -n 2
+fi
+
+# ---- a value that is empty is no value; stdin is one thing ----
+for flag in --grammar --grammar-file --json-schema --prompt-cache -m; do
+    case_of "$flag without a text" 2 "$flag: want a text, got ''" "$run" -m "$model" -p t1 -n 2 $flag ""
+done
+case_of "a schema and the prompt from stdin" 2 "stdin can be one thing only" "$run" -m "$model" -p - --json-schema @-
 
 # ---- the self test's short text: greedy, as logits says ----
 case_of "self test" 0 "" "$run" --selftest --device cpu -m "$model"
@@ -246,6 +283,9 @@ holds "embed --raw: 4 bytes a number" test "$(wc -c <"$dir/out")" = $(($(tr -dc 
 case_of "embed: too long" 1 "do not fit the context of 4" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4
 case_of "embed --cut" 0 "" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4 --cut
 case_of "embed --query of a model that scores nothing" 1 "scores no pairs" "$bin/embed" -m "$demo" -p x --query y
+printf 'A cat sat.\r\n' >"$dir/text_crlf"
+case_of "embed -p -" 0 "" sh -c '"$@" <"$0"' "$dir/text_crlf" "$bin/embed" -m "$demo" -p -
+holds "embed -p -: the bits of the text" cmp "$dir/out" "$dir/one"
 case_of "embed: no text" 2 "want -p or -f" "$bin/embed" -m "$demo"
 case_of "run --rope-scaling" 1 "want none, linear or yarn" "$run" -m "$demo" -p x -n 1 --rope-scaling cubic
 case_of "run --rope-scale" 0 "" "$run" -m "$demo" -p "A cat" -n 2 --temp 0 --rope-scaling linear --rope-scale 2
@@ -272,6 +312,10 @@ for list in 1,2 "1 2" "1, 2" "[1 , 2]"; do
     holds "list of ids '$list': two rows" test "$(wc -c <"$dir/d.f32")" = $((2 * 512 * 4))
 done
 for list in 1,,2 1,2, ,1; do case_of "wrong list '$list'" 2 "separated by commas" "$bin/bench" -m "$model" -p "$list"; done
+cp "$dir/prompt" "$dir/c.f32"
+case_of "id out of range, an older file" 1 "512" "$bin/logits" -m "$model" --ids 1,512 -o "$dir/c.f32"
+holds "the older file is as it was" cmp "$dir/c.f32" "$dir/prompt"
+rm "$dir/c.f32"
 case_of "id out of range" 1 "512" "$bin/logits" -m "$model" --ids 1,512 -o "$dir/c.f32"
 holds "nothing half-done" test ! -e "$dir/c.f32"
 case_of "context too short" 1 "context of 4" "$bin/logits" -m "$model" --ids $ids -c 4 -o "$dir/c.f32"
@@ -297,8 +341,10 @@ holds "in the caches: said" grep -q "^tg8 .* caches " "$dir/out"
 holds "in the caches: no share of the bandwidth" sh -c "! sed -n '/^tg8 /p' '$dir/out' | grep '%'"
 case_of "bench --json of a model in the caches" 0 "" "$bin/bench" -m "$model" -p 0 -n 8 -r 1 --json
 holds "bench --json: no share" grep -q '"bandwidth_percent":null' "$dir/out"
-case_of "run of a model in the caches" 0 "read at .* from caches or faster than memory" "$run" -m "$model" -p t300 -n 8 --ignore-eos
+case_of "run of a model in the caches" 0 "read at .* from caches or faster than memory" "$run" -m "$model" -p t300 -n 8 --ignore-eos -v
 holds "run: no share" sh -c "! grep '%' '$dir/err'"
+case_of "run without -v" 0 "generated 8 " "$run" -m "$model" -p t300 -n 8 --ignore-eos
+holds "run without -v: no bandwidth is measured" sh -c "! grep 'read at' '$dir/err'"
 case_of "bench --plot" 0 "" "$bin/bench" -m "$model" -p 8 -n 4 -r 2 -d 0,8,96 --batch 1,2 --plot "$dir/plot.svg" --json
 holds "bench --plot: a test for each point" test "$(grep -o '"n_gen":4,' "$dir/out" | wc -l)" = 4
 holds "bench --plot: six points and the legend's" test "$(grep -o '<circle' "$dir/plot.svg" | wc -l)" = 6
@@ -340,6 +386,7 @@ for type in F32 Q4_0 Q8_0 Q4_K_M IQ4_XS; do
     done
     case_of "quantize $type: can be run" 0 "ok" sh -c '"$1" --check "$2" >&2' - "$bin/inspect" "$dir/q/one"
 done
+case_of "quantize: rows that are no multiple of a block" 0 "note: 36 tensors have rows that are no multiple of their format's block; instead: Q5_0 Q8_0" "$quantize" "$demo" "$dir/q/more" Q4_K
 case_of "quantize back" 0 "quantized already" "$quantize" "$dir/q/one" "$dir/q/more" Q4_0
 case_of "quantize -v lists tensors" 0 "blk.1.ffn_down.weight.* F16 -> Q4_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v
 case_of "quantize: unknown type" 2 "unknown TYPE 'Q9_9'" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q9_9

@@ -182,6 +182,16 @@ cut = '{"id":"call00000","name":"weather","cut_off":"{\\"city\\": \\"Paris\\"}"}
 run("a chat: what follows a call that was cut off is no result", "--chat", "--tools", tools, "-n", "4", *greedy, stdin="call\nhello\n", out="Let me see.\n" + cut + "Hello world.\n")
 saved = path("saved")
 run("a chat: save", "--chat", *greedy, stdin=f"hello\n/save {saved}\n/save\n", out="Hello world.\n", err="/save wants a file")
+run("a chat: save again", "--chat", *greedy, stdin=f"hello\n/save {saved}\n", out="Hello world.\n", err="saved to")
+notes = path("notes.txt", "kept")
+for other in (chat, notes):
+    kept = open(other, "rb").read()
+    run("a chat: save over another file", "--chat", stdin=f"/save {other}\n", code=1, err="want a saved conversation or a new file")
+    check("a chat: the other file is as it was", open(other, "rb").read() == kept)
+run("a chat: lines of Windows", "--chat", *greedy, stdin="hello\\\r\nwide\r\n/quit\r\nhello\n", out="Hello world.\n")
+run("a chat: /quit with a blank", "--chat", *greedy, stdin="/quit \nhello\n", out="")
+run("a chat: stats of no answer", "--chat", stdin="/stats\n", out="", err="0 messages")
+check("a chat: stats of no answer tell no speed", "(error)" not in told, told)
 run("a chat: load", "--chat", *greedy, stdin=f"/load {saved}\nwide\n/stats\n", out="漢字 😀 café\n", err="4 messages")
 run("a chat: a loaded state is not computed again", "--chat", *greedy, stdin=f"/load {saved}\nwide\n/stats\n", err=" known)")
 run("a chat: load of another model", "-m", plain, "--chat", "--chat-template", "chatml", model=False, stdin=f"/load {saved}\n", code=1, err="saved: ")
@@ -237,6 +247,10 @@ run("template -m", "-m", chat, "--ids", model=False, program=template, stdin='[{
 ids = json.loads(run("template --ids", "-m", chat, "--ids", model=False, program=template, stdin='[{"role": "user", "content": "<|im_end|>"}]'))
 check("template: a message's marker is text", ids.count(260) == 1, ids)
 run("template -m: the text", "-m", chat, "--no-generation-prompt", model=False, program=template, stdin='{"messages": [{"role": "user", "content": "a"}]}', out="<|im_start|>user a<|im_end|>")
+given = '"messages": [{"role": "user", "content": "a"}]'
+run("template -m: no answer", "-m", chat, model=False, program=template, stdin='{"add_generation_prompt": false, %s}' % given, out="<|im_start|>user a<|im_end|>")
+run("template -m: broken JSON", "-m", chat, model=False, program=template, stdin='{%s, "x": }' % given, code=1, err="byte")
+run("template -m: a variable", "-m", chat, model=False, program=template, stdin='{"add_generation_prompt": false, %s, "enable_thinking": false}' % given, out="<|im_start|>user a<|im_end|><think></think>")
 run("template -t", "-t", path("x.jinja", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ add_generation_prompt }}{{ x }}"), "--bos", "B", model=False, program=template, stdin='{"x": 7, "messages": [{"content": "a"}]}', out="BaTrue7")
 run("template -t, a list", "-t", path("x.jinja"), "--no-generation-prompt", model=False, program=template, stdin=' [{"content": "a"}]', out="aFalse")
 run("template -t, broken JSON", "-t", path("x.jinja"), model=False, program=template, stdin='{"x": 7, "messages": [}', code=1, err="byte")
@@ -260,6 +274,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update({"TERM": "xterm", "LANG": "C", **(env or {})})
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and its children would
             command = command or [run_path, "-m", chat, *args]
             os.execv(command[0], command)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 50, 0, 0))
@@ -327,6 +342,9 @@ t.ask("terminal: pasted text is sent", "\r", r"Hello world\.\r\n.*" + prompt)
 t.ask("terminal: an answer without end", "long\r", r"no play and no play and no play")
 t.ask("terminal: Ctrl-C stops it", "\x03", r"\r\n.*" + prompt)
 t.ask("terminal: and the chat goes on", "hello\r", r"Hello world\.\r\n.*" + prompt)
+os.kill(t.pid, signal.SIGINT)
+t.ask("terminal: a signal from outside does not end the next answer", "hello\r", r"Hello world\.\r\n.*" + prompt)
+t.ask("terminal: undo of that", "/undo\r", r"forgotten; \d+ messages.*" + prompt)
 t.ask("terminal: undo", "/undo\r", r"forgotten; \d+ messages.*" + prompt)
 t.ask("terminal: regen", "/regen\r", r"no play and no play and no play")
 t.ask("terminal: Ctrl-C stops it again", "\x03", r"\r\n.*" + prompt)
@@ -378,12 +396,16 @@ t.wait("Ctrl-C ends it", r"\(cancelled\)")
 t.end("and the exit code is 0")
 
 # The terminal is as it was, after the end and after a signal.
-for how in ("/quit\r", "signal"):
-    t = Terminal(command=["/bin/sh", "-c", f"stty -a >{path('before')}; '{run_path}' -m '{chat}' --chat; stty -a >{path('after')}; echo over"])
+for how in ("/quit\r", "signal", "pipe"):
+    reader = " | head -c 5" if how == "pipe" else ""
+    t = Terminal(command=["/bin/sh", "-c", f"stty -a >{path('before')}; '{run_path}' -m '{chat}' --chat --temp 0{reader}; stty -a >{path('after')}; echo over"])
     t.wait(f"stty, {how}: the prompt", prompt)
     if how == "signal":
         child = int(subprocess.run(["pgrep", "-P", str(t.pid)], capture_output=True, text=True).stdout.split()[0])
         os.kill(child, signal.SIGTERM)
+    elif how == "pipe":
+        t.type("long\r")
+        t.wait("stty, pipe: the end of pastes in brackets", r"\x1b\[\?2004l.*\x1b\[\?2004l\x1b\[22m")
     else:
         t.type(how)
     t.wait(f"stty, {how}: it ends", "over")

@@ -174,6 +174,9 @@ TEST_CASE("line editor: several lines and pasted text") {
     editor.begin("> ");
     CHECK(type(editor, "\x1b[200~a\r\nb\tc\rd\ne\x1b[A\x03\x1b[201~f") == line_editor::kNothing);
     CHECK(editor.text() == "a\nb\tc\nd\nef");
+    editor.begin("> ");  // the end of what is pasted never comes: Ctrl-C, and keys are keys again
+    CHECK(type(editor, "\x1b[200~a\x03"
+                       "b\x03") == line_editor::kInterrupt);
 }
 
 TEST_CASE("line editor: history") {

@@ -453,6 +453,10 @@ TEST_CASE("weights that make the logits overflow are an error, not a text") {
         const int32_t ids[] = {1, 300, 301};
         CHECK(duet_generate(s, sampler, ids, 3, nullptr, nullptr, nullptr, nullptr) == DUET_ERR_NAN);
         CHECK(std::string(duet_session_error(s)).find("inspect --check") != std::string::npos);
+        const int32_t n_ids = 3;
+        std::vector<float> vector(192);
+        CHECK(duet_embed_ids(s, ids, &n_ids, 1, nullptr, vector.data()) == DUET_ERR_NAN);
+        CHECK(std::string(duet_session_error(s)) == "text 0: the vector holds NaN or infinity");
         duet_sampler_free(sampler);
         duet_session_free(s);
         duet_model_free(m);

@@ -67,7 +67,7 @@ class tool_args {
         options_.push_back(std::move(opt));
     }
     void text(const char* names, const char* value, const std::string& help, std::string* out) {
-        call(names, value, help, [out](const std::string& v) { return *out = v, std::string(); });
+        call(names, value, help, [out](const std::string& v) { return *out = v, v.empty() ? "want a text" : ""; });
     }
     void flag(const char* names, const std::string& help, bool* out) {
         call(names, "", help, [out](const std::string&) { return *out = true, std::string(); });
@@ -170,8 +170,7 @@ class tool_args {
             if (const std::string wrong = opt->take(value); !wrong.empty())
                 return usage_error(arg + ": " + wrong + (*opt->value ? ", got '" + value + "'" : ""));
         }
-        if (n_positional < positionals_.size())
-            return usage_error(std::string("missing ") + positionals_[n_positional].name);
+        if (n_positional < positionals_.size()) return usage_error("missing " + positionals_[n_positional].name);
         return true;
     }
 
@@ -191,8 +190,7 @@ class tool_args {
         std::string spelling;
     };
     struct positional_arg {
-        const char* name;
-        std::string help;
+        std::string name, help;
         std::string* out;
     };
 
@@ -217,8 +215,7 @@ class tool_args {
     static std::string quote_hint(size_t i, const std::vector<std::string>& words) {
         const std::string_view arg = words[i], before = i > 1 ? words[i - 2] : std::string_view();
         if (before == "-p" || before == "--prompt") return " (a text of several words needs quotes)";
-        return arg.size() > 5 && arg.substr(arg.size() - 5) == ".gguf" ? " (is a flag missing before it, such as -m?)"
-                                                                       : "";
+        return arg.ends_with(".gguf") ? " (is a flag missing before it, such as -m?)" : "";
     }
     // Returns the known flag with the smallest edit distance, if that distance is small.
     std::string nearest(const std::string& name) const {
@@ -257,8 +254,7 @@ class tool_args {
         for (const auto& p : positionals_) line(p.name, p.help);
         for (const option& opt : options_)
             if (!opt.take) std::printf("\n%s\n", opt.help.c_str());
-            else if (!opt.spelling.empty())
-                line(opt.spelling + (*opt.value ? std::string(" ") + opt.value : ""), opt.help);
+            else if (!opt.spelling.empty()) line(opt.spelling + (*opt.value ? " " : "") + opt.value, opt.help);
         line("-h, --help", "this text");
         line("--version", "version and what was built in");
     }

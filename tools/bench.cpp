@@ -123,16 +123,17 @@ struct bench_run {
         const double start = now_seconds();
         if (open_model(opened, &model, error, made ? made->file : nullptr, made ? made->n_file_bytes : 0) != DUET_OK)
             return error->status;
-        if (open_session(model.get(), opened, n_seqs + (depth > 0), &session, &plan, error) != DUET_OK)
-            return error->status;
+        if (open_session(model.get(), opened, n_seqs + (depth > 0), &session, &plan, error)) return error->status;
         info = info_of(model.get());
         const double opened_seconds = now_seconds() - start;
         // The first prompt warms up. Its time and the opening's are what a user waits for.
         double seconds = 0;
         bench_test first;
-        first.n_prompt = std::max(1, options.n_prompts[0]);
+        first.n_prompt = std::max(1, largest(options.n_prompts));
         if (run_once(first, &seconds, error) != DUET_OK) return error->status;
         first_token_seconds = opened_seconds + seconds;
+        // What the deepest context takes counts, too.
+        if (bench_test deep{"", depth, 1}; depth && run_once(deep, &seconds, error)) return error->status;
         if (!peak_bytes) peak_bytes = os::memory_peak();
         measure_bandwidth();
         return DUET_OK;
@@ -335,8 +336,7 @@ duet_status work(const bench_options& options, tool_error* error) {
     if (check_output(options.plot_path, {options.model.path}, error)) return error->status;
     synthetic_model made;
     const bool is_made = !options.synthetic.empty();
-    if (is_made && (made.parse(options.synthetic, error) != DUET_OK || made.build(error) != DUET_OK))
-        return error->status;
+    if (is_made && (made.parse(options.synthetic, error) || made.build(error))) return error->status;
     if (!options.save_path.empty()) {
         const duet_status status = duet_writer_save(made.writer.get(), options.save_path.c_str());
         return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(made.writer.get()));
@@ -414,13 +414,10 @@ int main(int argc, char** argv) {
     args.call("--plot", "FILE.svg",
               "also draw generation over context and batch (default -n 32 -d 0,512,1024,2048,4096 --batch 1,2,4,8,16)",
               [&](const std::string& v) { return options.plot_path = v, std::string(v.empty() ? "want a file" : ""); });
-    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &options.model.max_batch, 1,
-                 1 << 20);
+    args.integer("-b, --batch-size", "N", "prompt tokens at once (default 512)", &options.model.max_batch, 1, 1 << 20);
     args.integer("-r, --repetitions", "N", "repetitions of each test (default 5)", &options.n_reps, 1, 1000);
-    args.integers("-t, --threads", "N,N", "threads (default 0: one per physical core)", &options.n_threads, 0,
-                  kMaxThreads);
-    args.flag("--memory", "only how fast memory is read by 1 to 16 streams a thread, fetched ahead or not",
-              &options.is_memory);
+    args.integers("-t, --threads", "N,N", "threads (0: one per physical core)", &options.n_threads, 0, kMaxThreads);
+    args.flag("--memory", "how fast memory is read by 1 to 16 streams a thread, prefetched or not", &options.is_memory);
     args.flag("--ops", "also the time of each kind of op", &options.with_ops);
     args.flag("--json", "one JSON object instead of tables", &options.is_json);
     add_device_flags(args, &options.model, false);

@@ -56,8 +56,7 @@ struct tool_error {
 };
 
 // Ends a program: runs its work, prints the error, returns the exit code.
-template <class work_fn>
-int finish_tool(const char* tool, work_fn work) {
+template <class work_fn> int finish_tool(const char* tool, work_fn work) {
     tool_error error;
     os::report_large_files();
     try {
@@ -111,7 +110,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.text("--cpu-isa", "ISA",
               "auto, or an instruction set that --version lists: the bits are the same (default auto)", &options->isa);
     args.flag("--fast",
-              "prompts of BF16 weights (GPUs: F16, too, and attention) faster and less exactly, where units allow it",
+              "prompts of BF16 weights (GPUs: also F16 and attention) faster, less exactly, where units allow it",
               &options->fast);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
@@ -193,8 +192,7 @@ inline duet_status open_session(const duet_model* model, const model_options& op
     if (const duet_status status = duet_session_plan(model, &params, plan))
         return error->set(status, duet_model_error(model));
     if (const int32_t n = info_of(model).n_ctx_train; params.n_ctx > n)
-        std::fprintf(stderr,
-                     "warning: a context of %d tokens; the model was trained with %d and may write nonsense beyond\n",
+        std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may fail beyond\n",
                      params.n_ctx, n);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
     const uint64_t free = os::memory_available();
@@ -240,6 +238,11 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
             return error->set(DUET_ERR_IO, path + ": longer than " + std::to_string(max_bytes >> 20) + " MiB");
         out->append(buffer.data(), (size_t)n);
     }
+}
+
+// Drops one end of line from the end of a text: "\n" or "\r\n".
+inline void drop_newline(std::string* text) {
+    if (text->ends_with('\n')) text->resize(text->size() - 1 - text->ends_with("\r\n"));
 }
 
 // The values of sampling that run and serve set where the library's default is "off".
@@ -294,8 +297,9 @@ inline std::string set_sampler(duet_sampler* sampler, const char* name, double v
 }
 
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was.
-inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error) {
-    const int why = os::replace_file(path, bytes);
+inline duet_status write_file(const std::string& path, std::string_view bytes, tool_error* error,
+                              bool is_private = false) {
+    const int why = os::replace_file(path, bytes, is_private);
     return why == 0 ? DUET_OK : error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
 }
 
@@ -363,8 +367,7 @@ inline duet_status parse_ids(std::string_view text, const char* source, std::vec
         size_t at = text.find("\"tokens\"");
         if (at == std::string_view::npos) at = text.find("\"ids\"");
         const size_t bracket = at == std::string_view::npos ? at : text.find('[', at);
-        if (bracket == std::string_view::npos)
-            return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
+        if (bracket == text.npos) return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
         text.remove_prefix(bracket);
     }
     if (!text.empty() && text[0] == '[') {

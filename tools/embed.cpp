@@ -15,6 +15,11 @@ struct embed_options {
 };
 
 duet_status read_texts(embed_options& options, tool_error* error) {
+    for (std::string& text : options.texts) {
+        if (text != "-") continue;
+        if (read_text("-", &text, error)) return error->status;
+        drop_newline(&text);
+    }
     if (options.file.empty()) return DUET_OK;
     std::string all;
     if (read_text(options.file, &all, error) != DUET_OK) return error->status;
@@ -28,10 +33,7 @@ duet_status read_texts(embed_options& options, tool_error* error) {
 }
 
 void print_vector(const float* v, int32_t dim, bool raw) {
-    if (raw) {
-        std::fwrite(v, sizeof(float), (size_t)dim, stdout);
-        return;
-    }
+    if (raw) return (void)std::fwrite(v, sizeof(float), (size_t)dim, stdout);
     for (int32_t j = 0; j < dim; j++) std::printf("%s%.9g", j ? ", " : "[", (double)v[j]);
     std::printf("]\n");
 }
@@ -47,8 +49,7 @@ duet_status work(embed_options& options, tool_error* error) {
     options.model.cache_tokens = std::max(n_ctx, options.model.max_batch) + 64ll * options.n_parallel;
     session_ptr session;
     duet_memory_plan plan = {};
-    if (open_session(model.get(), options.model, options.n_parallel, &session, &plan, error) != DUET_OK)
-        return error->status;
+    if (open_session(model.get(), options.model, options.n_parallel, &session, &plan, error)) return error->status;
     std::vector<duet_string> texts;
     for (const std::string& t : options.texts) texts.push_back({t.data(), t.size()});
     duet_embed_params params = duet_embed_params_default();
@@ -85,7 +86,7 @@ int main(int argc, char** argv) {
     tool_args args("embed", "-m model.gguf -p TEXT | -f FILE [options]",
                    "Prints a vector for each text, or with --query how well each text answers it.");
     add_model_path(args, &options.model);
-    args.call("-p, --prompt", "TEXT", "a text; may be given several times",
+    args.call("-p, --prompt", "TEXT", "a text; may be given several times; - reads one from stdin",
               [&](const std::string& text) { return options.texts.push_back(text), std::string(); });
     args.text("-f, --file", "FILE", "texts from a file, one in each line; - is stdin", &options.file);
     args.flag("--whole", "the file is one text", &options.whole_file);

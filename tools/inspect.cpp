@@ -2,7 +2,7 @@
 // every tensor and says whether the file could be run.
 // Must not know: anything that runtime.h does not say.
 // Main path: [tools/inspect.cpp] -> runtime.h -> runtime/file.cpp -> models/gguf.cpp
-#include "args.h"
+#include "common.h"
 #include "json.h"
 
 #include <cinttypes>
@@ -24,8 +24,6 @@ const char* kv_type_name(int32_t type) {
                                          "bool", "string", "array", "u64", "i64", "f64"};
     return type >= 0 && type < (int32_t)std::size(kNames) ? kNames[type] : "?";
 }
-
-std::string_view view_of(const duet_string& s) { return {s.data, (size_t)s.n_bytes}; }
 
 // Makes a JSON string that is also safe on a terminal: C1 controls, bidirectional marks and line separators are
 // escaped, too.
@@ -268,8 +266,7 @@ int inspect(const inspect_options& o) {
 
 int main(int argc, char** argv) {
     inspect_options o;
-    tool_args args("inspect", "FILE.gguf [--check] [--kv] [--tensors] [--json] [--full]",
-                   "Shows and checks a GGUF file.");
+    tool_args args("inspect", "FILE.gguf [options]", "Shows and checks a GGUF file.");
     args.positional("FILE.gguf", "the file; of a split model its first part", &o.path);
     args.flag("--check", "say 'ok' or each reason why the file cannot run, without running it (exit code 1)", &o.check);
     args.flag("--kv", "metadata only", &o.kv);
@@ -277,5 +274,8 @@ int main(int argc, char** argv) {
     args.flag("--json", "one JSON object", &o.json);
     args.flag("--full", "arrays and strings at full length", &o.full);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    return inspect(o);
+    os::report_large_files();
+    try {
+        return inspect(o);
+    } catch (const std::bad_alloc&) { return std::fputs("inspect: out of memory\n", stderr), kExitFailed; }
 }

@@ -17,10 +17,8 @@ inline std::string json_string(std::string_view bytes) {
         const uint8_t c = (uint8_t)bytes[0];
         const bool is_c1 = n == 2 && c == 0xc2 && (uint8_t)bytes[1] < 0xa0;
         char escape[8];
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += (char)c;
-        } else if (c == '\n') out += "\\n";
+        if (c == '"' || c == '\\') out += {'\\', (char)c};
+        else if (c == '\n') out += "\\n";
         else if (c == '\t') out += "\\t";
         else if (n == 0 || c < 0x20 || c == 0x7f || is_c1) {
             std::snprintf(escape, sizeof escape, "\\u%04x", is_c1 ? (uint8_t)bytes[1] : c);

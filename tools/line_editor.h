@@ -63,6 +63,7 @@ class line_editor {
             if (c == '\r' || (c == '\n' && !was_return_)) insert("\n");
             else if (c == '\t' || (c >= 0x20 && c != 0x7f)) insert({&byte, 1});
             was_return_ = c == '\r';
+            is_paste_ = c != 0x03;  // Ctrl-C: the end of what was pasted never came
             return kNothing;
         }
         return c >= 0x20 && c != 0x7f ? (insert({&byte, 1}), kNothing) : control(c);
@@ -315,6 +316,7 @@ class terminal_lines {
             line->append(typed_, i_typed_, end == typed_.npos ? end : end - i_typed_);
             i_typed_ = end == typed_.npos ? typed_.size() : end + 1;
             if (end != typed_.npos) {
+                if (line->ends_with('\r')) line->pop_back();
                 if (line->empty() || line->back() != '\\') return line_editor::kLine;
                 line->back() = '\n';
             } else if (errno = 0; read_keys() == line_editor::kEnd)

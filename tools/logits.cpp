@@ -58,14 +58,18 @@ duet_status work(logits_options& options, tool_error* error) {
     const bool is_stdout = options.out_path == "-";
     for (const std::string& in : {options.model.path, options.ids_file})
         if (os::is_same_file(options.out_path, in)) return error->set(DUET_ERR_ARG, in + ": is read, not written");
-    FILE* file = is_stdout ? stdout : os::create(options.out_path);
+    // Half a file would look like a result, so a part beside it is written and renamed; not for devices and pipes.
+    const bool in_place = is_stdout || os::kind_of(options.out_path) > os::file_kind::regular;
+    const std::string target = in_place ? options.out_path : os::resolved(options.out_path);
+    const std::string part = in_place ? target : target + ".part" + std::to_string(os::process_id());
+    FILE* file = is_stdout ? stdout : os::create(part);
     if (!file) return error->set(DUET_ERR_IO, options.out_path + ": cannot be written: " + std::strerror(errno));
     write_logits(session.get(), ids, chunk, info.n_vocab, file, error);
-    if ((is_stdout ? std::fflush(file) : std::fclose(file)) != 0 && error->status == DUET_OK)
+    bool is_good = (is_stdout ? std::fflush(file) : std::fclose(file)) == 0 && !error->status;
+    is_good = is_good && (in_place || os::rename(part, target));
+    if (!is_good && !error->status)
         error->set(DUET_ERR_IO, options.out_path + ": writing failed: " + std::strerror(errno));
-    // Half a file would look like a result, so it is removed. Devices and pipes are not.
-    if (error->status != DUET_OK && !is_stdout && os::kind_of(options.out_path) == os::file_kind::regular)
-        os::remove(options.out_path);
+    if (error->status && !in_place) os::remove(part);
     return error->status;
 }
 
@@ -82,10 +86,8 @@ int main(int argc, char** argv) {
               &options.ids_file);
     args.text("-o, --output", "FILE", "file to write; - is stdout", &options.out_path);
     args.integer("--chunk, -b, --batch-size", "N",
-                 "ids computed at once: the bits are the same (default 0: all, at most 512)", &options.chunk, 0,
-                 1 << 20);
-    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: as many as ids)", &options.model.n_ctx, 0,
-                 1 << 30);
+                 "ids computed at once: the bits are the same (default: all, at most 512)", &options.chunk, 0, 1 << 20);
+    args.integer("-c, --ctx-size", "N", "tokens of context (default 0: all ids)", &options.model.n_ctx, 0, 1 << 30);
     add_device_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;

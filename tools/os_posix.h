@@ -34,6 +34,10 @@ namespace os {
 
 // Returns the arguments in UTF-8, without the program's name, and prepares the standard streams.
 inline std::vector<std::string> arguments(int argc, char** argv) {
+    // A standard stream that is closed stays so: else the first file that is opened would take its number, and messages
+    // would be written into that file, or input read from it. Each is opened for the direction that nobody uses.
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) ::_exit(1);
     return argc > 1 ? std::vector<std::string>(argv + 1, argv + argc) : std::vector<std::string>();
 }
 
@@ -51,15 +55,17 @@ inline void on_interrupt(void (*handler)(int), bool is_once) {
     sigaction(SIGINT, &action, nullptr);
 }
 
-// Calls handler when the program is asked to end, by any signal that it does not ignore (nohup).
+// Sets what happens at a signal, where the program does not ignore it (nohup).
+inline void take_signal(int number, const struct sigaction& action) {
+    struct sigaction present = {};
+    if (sigaction(number, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+}
+
+// Calls handler when the program is asked to end.
 inline void on_end(void (*handler)(int)) {
-    for (int number : {SIGINT, SIGTERM, SIGHUP}) {
-        struct sigaction action = {};
-        if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
-        action = {};
-        action.sa_handler = handler;
-        sigaction(number, &action, nullptr);
-    }
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    for (int number : {SIGINT, SIGTERM, SIGHUP}) take_signal(number, action);
 }
 
 // What a server asks of the system: many open files, of which the soft limit is often 1,024, and that neither a
@@ -89,16 +95,14 @@ inline file_kind kind_of(const std::string& path) {
 }
 inline bool is_same_file(const std::string& a, const std::string& b) {
     struct stat sa, sb;
-    return ::stat(a.c_str(), &sa) == 0 && ::stat(b.c_str(), &sb) == 0 && sa.st_dev == sb.st_dev &&
-           sa.st_ino == sb.st_ino;
+    return stat(a.c_str(), &sa) == 0 && stat(b.c_str(), &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
 // Returns the free bytes of the disk that a new file would be on; UINT64_MAX where nobody knows.
 inline uint64_t disk_free(const std::string& path) {
     const size_t slash = path.rfind('/');
     struct statvfs disk;
-    if (::statvfs(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &disk) != 0 ||
-        disk.f_blocks == 0)
+    if (::statvfs(slash == path.npos ? "." : path.substr(0, slash + 1).c_str(), &disk) != 0 || disk.f_blocks == 0)
         return UINT64_MAX;
     return (uint64_t)disk.f_bavail * disk.f_frsize;
 }
@@ -119,15 +123,28 @@ inline void close(int fd) { ::close(fd); }
 
 inline FILE* create(const std::string& path) { return std::fopen(path.c_str(), "wb"); }
 inline void remove(const std::string& path) { std::remove(path.c_str()); }
+inline bool rename(const std::string& from, const std::string& to) {
+    return std::rename(from.c_str(), to.c_str()) == 0;
+}
+
+// Returns the file that a symbolic link leads to, else the path itself: a file that is renamed would replace the link.
+inline std::string resolved(const std::string& path) {
+    char real[4096];  // realpath writes PATH_MAX bytes at most: 4096 on Linux, 1024 on macOS
+    return ::realpath(path.c_str(), real) ? real : path;
+}
 
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was. A device or
-// a FIFO is written to. Returns 0, or the errno of the failure.
-inline int replace_file(const std::string& path, std::string_view bytes) {
-    std::string part = path + ".XXXXXX";
-    struct stat info;
-    const bool is_special = ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+// a FIFO is written to. is_private: other users may not read it, whatever the umask says. Returns 0, or the errno of
+// the failure.
+inline int replace_file(const std::string& path, std::string_view bytes, bool is_private) {
+    const bool is_special = kind_of(path) > file_kind::regular;
+    const std::string target = resolved(path);
+    std::string part = target + ".XXXXXX";
     const int fd = is_special ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC) : mkstemp(part.data());
+    const mode_t mask = ::umask(077);
+    ::umask(mask);
     bool is_good = fd >= 0;
+    if (is_good && !is_special && !is_private && ::fchmod(fd, 0666 & ~mask) != 0) {}  // some disks know no modes
     while (is_good && !bytes.empty()) {
         const ssize_t n = ::write(fd, bytes.data(), bytes.size());
         is_good = n > 0 || (n < 0 && errno == EINTR);
@@ -135,7 +152,7 @@ inline int replace_file(const std::string& path, std::string_view bytes) {
     }
     int why = errno;
     if (fd >= 0 && ::close(fd) != 0 && is_good) is_good = false, why = errno;
-    if (is_good && !is_special && std::rename(part.c_str(), path.c_str()) != 0) is_good = false, why = errno;
+    if (is_good && !is_special && !rename(part, target)) is_good = false, why = errno;
     if (is_good) return 0;
     if (fd >= 0 && !is_special) ::unlink(part.c_str());
     return why;
@@ -176,8 +193,7 @@ struct usage {
 inline usage usage_now() {
     rusage u = {};
     getrusage(RUSAGE_SELF, &u);
-    return {(double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
-                1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec),
+    return {(double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec),
             u.ru_maxrss};
 }
 
@@ -231,8 +247,8 @@ inline void use_utf8_columns() {
 struct terminal {
     inline static termios original = {}, keys = {}, quiet = {};
     inline static const termios* volatile present = nullptr;
-    inline static int resized[2] = {-1,
-                                    -1};  // a pipe: a new size ends a wait for keys also when it comes just before it
+    // A pipe: a new size ends a wait for keys also when it comes just before it.
+    inline static int resized[2] = {-1, -1};
 
     static void set(const termios& mode) {
         present = &mode;
@@ -240,6 +256,8 @@ struct terminal {
     }
     static void on_end(int signal) {
         tcsetattr(0, TCSANOW, &original);
+        // The end of pastes in brackets, and of dimmed text.
+        if (::write(isatty(1) ? 1 : 2, "\x1b[?2004l\x1b[22m", 13) < 0) {}
         std::signal(signal, SIG_DFL);
         raise(signal);
     }
@@ -270,7 +288,7 @@ struct terminal {
         struct sigaction action = {};
         action.sa_flags = SA_RESTART;
         action.sa_handler = on_end;
-        for (int signal : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
+        for (int signal : {SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) take_signal(signal, action);
         action.sa_handler = on_continue;
         sigaction(SIGCONT, &action, nullptr);
         if (resized[0] < 0 && pipe(resized) != 0) return false;

@@ -134,9 +134,7 @@ struct open_handle {
         if (handle != INVALID_HANDLE_VALUE) CloseHandle(handle);
     }
     open_handle(const open_handle&) = delete;
-    bool info(BY_HANDLE_FILE_INFORMATION* out) const {
-        return handle != INVALID_HANDLE_VALUE && GetFileInformationByHandle(handle, out);
-    }
+    bool info(BY_HANDLE_FILE_INFORMATION* out) const { return GetFileInformationByHandle(handle, out) != 0; }
 };
 inline file_kind kind_of(const std::string& path) {
     const open_handle file(path);
@@ -199,8 +197,12 @@ inline void close(int fd) { _close(fd); }
 
 inline FILE* create(const std::string& path) { return _wfopen(wide_path(path).c_str(), L"wb"); }
 inline void remove(const std::string& path) { DeleteFileW(wide_path(path).c_str()); }
+inline bool rename(const std::string& from, const std::string& to) {
+    return MoveFileExW(wide_path(from).c_str(), wide_path(to).c_str(), MOVEFILE_REPLACE_EXISTING) != 0;
+}
+inline std::string resolved(const std::string& path) { return path; }
 
-inline int replace_file(const std::string& path, std::string_view bytes) {
+inline int replace_file(const std::string& path, std::string_view bytes, bool) {
     std::string part;
     int fd = -1;
     for (int i = 0; fd < 0 && (i == 0 || (errno == EEXIST && i < 100)); i++) {
@@ -216,11 +218,9 @@ inline int replace_file(const std::string& path, std::string_view bytes) {
     }
     int why = errno;
     if (fd >= 0 && _close(fd) != 0 && is_good) is_good = false, why = errno;
-    if (is_good && !MoveFileExW(wide_path(part).c_str(), wide_path(path).c_str(), MOVEFILE_REPLACE_EXISTING))
-        is_good = false, why = EACCES;
-    if (is_good) return 0;
+    if (is_good && rename(part, path)) return 0;
     if (fd >= 0) remove(part);
-    return why;
+    return is_good ? EACCES : why;
 }
 
 // ---- the machine ----

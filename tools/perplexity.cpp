@@ -58,13 +58,12 @@ struct importance_matrix {
         if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_count", DUET_KV_U32, n_chunks);
         if (status == DUET_OK) status = duet_writer_set_int(w, "imatrix.chunk_size", DUET_KV_U32, chunk_size);
         for (const auto& [name, e] : entries) {
-            const int64_t n_mats = (int64_t)e.counts.size(), sums_dims[] = {e.n_in, n_mats},
-                          counts_dims[] = {1, n_mats};
+            const int64_t n_mats = (int64_t)e.counts.size(), sum_dims[] = {e.n_in, n_mats}, count_dims[] = {1, n_mats};
             values.emplace_back(e.sums.begin(), e.sums.end());
             if (status == DUET_OK)
-                status = duet_writer_add_tensor(w, (name + ".in_sum2").c_str(), 0, 2, sums_dims, values.back().data());
+                status = duet_writer_add_tensor(w, (name + ".in_sum2").c_str(), 0, 2, sum_dims, values.back().data());
             if (status == DUET_OK)
-                status = duet_writer_add_tensor(w, (name + ".counts").c_str(), 0, 2, counts_dims, e.counts.data());
+                status = duet_writer_add_tensor(w, (name + ".counts").c_str(), 0, 2, count_dims, e.counts.data());
         }
         if (status == DUET_OK) status = duet_writer_save(w, options.imatrix_path.c_str());
         return status == DUET_OK ? DUET_OK : error->set(status, duet_writer_error(w));
@@ -123,10 +122,12 @@ duet_status work(perplexity_options& options, tool_error* error) {
     std::string text;
     if (read_text(options.text_path, &text, error) != DUET_OK) return error->status;
     if (check_output(options.imatrix_path, {options.model.path, options.text_path}, error)) return error->status;
-    if (!text.empty() && text.back() == '\n') text.pop_back();
+    drop_newline(&text);
     const int32_t context = options.model.n_ctx, n_ctx = context + options.stride / 2;
     options.model.n_ctx = n_ctx;
     options.model.max_batch = std::min(options.model.max_batch, n_ctx);
+    // Only the CPU shows the inputs of its products.
+    if (!options.imatrix_path.empty() && options.model.device == "auto") options.model.device = "cpu";
     model_ptr model;
     session_ptr session;
     duet_memory_plan plan = {};
@@ -162,12 +163,13 @@ duet_status work(perplexity_options& options, tool_error* error) {
         if (!options.is_json) std::fprintf(stderr, "[%d]%.4f,", i + 1, total.perplexity()), std::fflush(stderr);
     }
     const double seconds = now_seconds() - start;
-    if (!options.imatrix_path.empty() && importance.save(options, n_windows, n_ctx, error) != DUET_OK)
-        return error->status;
+    if (!options.imatrix_path.empty() && importance.save(options, n_windows, n_ctx, error)) return error->status;
+    const auto number = [](double x) { return std::isfinite(x) ? std::to_string(x) : "null"; };  // JSON has no infinity
     if (options.is_json)
-        std::printf("{\"perplexity\":%.6f,\"error\":%.6f,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":"
-                    "%d,\"seconds\":%.3f}\n",
-                    total.perplexity(), total.error(), (long long)total.n, n_windows, ids.size(), n_ctx, seconds);
+        std::printf("{\"perplexity\":%s,\"error\":%s,\"n_scored\":%lld,\"n_windows\":%d,\"n_tokens\":%zu,\"n_ctx\":%d,"
+                    "\"seconds\":%.3f}\n",
+                    number(total.perplexity()).c_str(), number(total.error()).c_str(), (long long)total.n, n_windows,
+                    ids.size(), n_ctx, seconds);
     else {
         std::fprintf(stderr, "\n%lld tokens scored in %d windows of %d, %.1f s\n", (long long)total.n, n_windows, n_ctx,
                      seconds);
@@ -201,7 +203,6 @@ int main(int argc, char** argv) {
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.text_path.empty()) return args.usage_error("no text: want -f FILE"), kExitUsage;
     if (options.n_chunks == 0) return args.usage_error("--chunks: want -1 or at least 1, got '0'"), kExitUsage;
-    if (options.stride >= options.model.n_ctx)
-        return args.usage_error("--stride: want less than the context (-c)"), kExitUsage;
+    if (options.stride >= options.model.n_ctx) return args.usage_error("--stride: want less than -c"), kExitUsage;
     return finish_tool("perplexity", [&](tool_error* error) { return work(options, error); });
 }

@@ -256,10 +256,9 @@ duet_status check_room(const std::string& path, uint64_t n_bytes, tool_error* er
 
 duet_status set_keys(duet_writer* writer, const duet_file* file, const quantize_options& options) {
     duet_status status = duet_writer_copy_kv(writer, file);
-    if (status == DUET_OK) status = duet_writer_set_int(writer, "general.quantization_version", DUET_KV_U32, 2);
-    if (status == DUET_OK)
-        status = duet_writer_set_int(writer, "general.file_type", DUET_KV_U32, options.chosen->file_type);
-    if (status == DUET_OK && options.imatrix)
+    if (!status) status = duet_writer_set_int(writer, "general.quantization_version", DUET_KV_U32, 2);
+    if (!status) status = duet_writer_set_int(writer, "general.file_type", DUET_KV_U32, options.chosen->file_type);
+    if (!status && options.imatrix)
         status = duet_writer_set_string(writer, "quantize.imatrix.file", options.imatrix_path.data(),
                                         options.imatrix_path.size());
     return status;
@@ -268,12 +267,19 @@ duet_status set_keys(duet_writer* writer, const duet_file* file, const quantize_
 duet_status write_model(const duet_file* file, const std::vector<planned_tensor>& plan, const quantize_options& options,
                         tool_error* error) {
     uint64_t from_bytes = 0, to_bytes = 0;
-    size_t n_requantized = 0;
+    size_t n_requantized = 0, n_odd = 0;
+    std::string instead;
     for (const planned_tensor& p : plan) {
         n_requantized += p.to != p.from && p.from->elems_per_block > 1;
         from_bytes += p.t.n_bytes;
         to_bytes += p.to_bytes;
+        if (!p.wanted || p.to == p.wanted) continue;
+        n_odd++;
+        if (!is_listed(instead.c_str(), p.to->name)) instead += " " + std::string(p.to->name);
     }
+    if (n_odd && !options.is_quiet)
+        std::fprintf(stderr, "note: %zu tensors have rows that are no multiple of their format's block; instead:%s\n",
+                     n_odd, instead.c_str());
     if (n_requantized && !options.is_quiet)
         std::fprintf(stderr, "note: %zu tensors are quantized already; they are decoded first, their losses stay\n",
                      n_requantized);
@@ -333,8 +339,7 @@ int main(int argc, char** argv) {
     std::string names;
     for (const mix& m : kMixes) names += (names.empty() ? "" : " ") + std::string(m.name);
     tool_args args("quantize", "IN.gguf OUT.gguf TYPE [options]", "Writes a model in another number format.");
-    args.positional("IN.gguf", "the model to read; F32, F16 or BF16 is best, quantized ones are decoded first",
-                    &options.in);
+    args.positional("IN.gguf", "the model to read; F32, F16 or BF16 is best, others are decoded first", &options.in);
     args.positional("OUT.gguf", "the file to write", &options.out);
     args.positional("TYPE", names + "; Q3_K, Q4_K, Q5_K mean the _M mix", &options.type);
     args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options.n_threads, 0, kMaxThreads);

@@ -168,7 +168,7 @@ struct quantize_options {
 struct planned_tensor {
     duet_tensor t{};
     std::string name;
-    const duet_type_info *from = nullptr, *to = nullptr;
+    const duet_type_info *from = nullptr, *to = nullptr, *wanted = nullptr;  // wanted: if its block divides the rows
     role what = role::other;
     int64_t i_layer = 0, n_layers = 0;  // attn_v: position among the attn_v tensors; other roles: layer of the model
     uint64_t to_bytes = 0;
@@ -277,7 +277,7 @@ inline bool is_kept(const planned_tensor& p) {
     return p.name.size() < 6 || p.name.compare(p.name.size() - 6, 6, "weight") != 0;
 }
 
-inline const duet_type_info* choose_format(const planned_tensor& p, const model_facts& facts,
+inline const duet_type_info* choose_format(planned_tensor& p, const model_facts& facts,
                                            const quantize_options& options) {
     if (!is_matrix(p)) return p.from;
     const duet_type_info* type = duet_type_by_name(options.chosen->base);
@@ -292,6 +292,7 @@ inline const duet_type_info* choose_format(const planned_tensor& p, const model_
             type = duet_type_by_name(r.format);
             break;
         }
+    p.wanted = type;
     for (const auto& fallback : kFallbacks)
         if (p.t.dims[0] % type->elems_per_block != 0 && is_same_word(type->name, fallback.from))
             type = duet_type_by_name(fallback.to);
@@ -319,8 +320,7 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
         plan->push_back(std::move(p));
     }
     for (const override_rule& o : options.overrides)
-        if (std::none_of(plan->begin(), plan->end(),
-                         [&](const planned_tensor& p) { return matches(o.pattern, p.name); }))
+        if (std::none_of(plan->begin(), plan->end(), [&](const auto& p) { return matches(o.pattern, p.name); }))
             return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor has such a name");
     std::sort(attn_v_layers.begin(), attn_v_layers.end());
     for (planned_tensor& p : *plan) {

@@ -48,9 +48,8 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
     duet_sampler_reset(sampler, options.seed);
     for (const auto& [id, bias] : options.biases) {
         if (id >= info.n_vocab)
-            return error->set(DUET_ERR_ARG, "--logit-bias: token " + std::to_string(id) +
-                                                " is not in the vocabulary of " + std::to_string(info.n_vocab) +
-                                                " tokens");
+            return error->set(DUET_ERR_ARG, "--logit-bias: token " + std::to_string(id) + ": the vocabulary has " +
+                                                std::to_string(info.n_vocab) + " tokens");
         if (duet_sampler_bias(sampler, id, (float)bias)) return error->set(DUET_ERR_ARG, duet_sampler_error(sampler));
     }
     // These characters end a repeated run (defaults of the DRY proposal).
@@ -65,7 +64,7 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
 duet_status read_prompt(run_options* options, tool_error* error) {
     if (options->prompt_file.empty()) return DUET_OK;
     const duet_status status = read_text(options->prompt_file, &options->prompt, error);
-    if (!options->prompt.empty() && options->prompt.back() == '\n') options->prompt.pop_back();
+    drop_newline(&options->prompt);
     return status;
 }
 
@@ -76,9 +75,8 @@ duet_status tokenize_prompt(const run_options& options, const duet_model* model,
     const duet_status status = tokenize(model, options.prompt, flags, ids, error);
     if (status != DUET_OK) return status;
     if (ids->empty())
-        return error->set(
-            DUET_ERR_ARG,
-            "the prompt is empty and the model begins no text by itself (no BOS token): give a text with -p");
+        return error->set(DUET_ERR_ARG,
+                          "the prompt is empty, and the model has no BOS token to begin with: give a text with -p");
     if (options.show_prompt)
         for (size_t i = 0; i < ids->size(); i++) print_token(model, i, (*ids)[i]);
     return DUET_OK;
@@ -89,7 +87,8 @@ duet_status read_constraints(run_options* options, tool_error* error) {
     const bool is_schema = options->json_schema.starts_with('@');
     const std::string path = is_schema ? options->json_schema.substr(1) : options->grammar_file;
     std::string* text = is_schema ? &options->json_schema : &options->grammar;
-    if (path.empty() || read_text(path, text, error) != DUET_OK) return error->status;
+    if (path.empty() || read_text(path, text, error)) return error->status;
+    if (text->find('\0') != text->npos) return error->set(DUET_ERR_FORMAT, path + ": want a text, found a NUL byte");
     return text->empty() ? error->set(DUET_ERR_ARG, path + ": empty, want a grammar or a schema") : DUET_OK;
 }
 
@@ -110,7 +109,7 @@ duet_status constrain(const run_options& options, const duet_model* model, tool_
 // Completes the prompt. Of a sequence that came from a file what is the same as the prompt stays, but for the last
 // token, whose logits the file does not have.
 duet_status complete(const run_options& options, const duet_model* model, duet_session* session,
-                     const duet_memory_plan& plan, const std::vector<int32_t>& ids, tool_error* error) {
+                     const std::vector<int32_t>& ids, run_statistics* statistics, tool_error* error) {
     const int32_t n_reused = std::max(0, duet_seq_reuse(session, 0, ids.data(), ids.size() - 1));
     for (int32_t i = 0; i < n_reused; i++)  // for the penalties
         if (duet_sampler_accept(options.sampler.get(), ids[(size_t)i]) != DUET_OK)
@@ -133,15 +132,10 @@ duet_status complete(const run_options& options, const duet_model* model, duet_s
     if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
     if (out.write_error) return out.failure();
     if (status != DUET_OK) return error->set(status, duet_session_error(session));
-    run_statistics statistics;
-    statistics.n_prompt_tok = result.n_prompt_tok + n_reused;
-    statistics.n_reused_tok = n_reused;
-    statistics.n_new_tok = result.n_new_tok;
-    statistics.n_steps = duet_seq_length(session, 0) - statistics.n_prompt_tok;
-    statistics.stop_reason = result.stop_reason;
-    statistics.prompt_us = result.prompt_us;
-    statistics.generate_us = result.generate_us;
-    print_statistics(options, model, plan, statistics);
+    const int32_t n_prompt_tok = result.n_prompt_tok + n_reused;
+    const int32_t n_steps = duet_seq_length(session, 0) - n_prompt_tok;
+    *statistics = {n_prompt_tok,       n_reused,         result.n_new_tok,  n_steps,
+                   result.stop_reason, result.prompt_us, result.generate_us};
     return DUET_OK;
 }
 
@@ -154,8 +148,7 @@ duet_status prepare_chat(const run_options& options, const duet_model* model, ch
         return error->set(status, options.chat_flag + ": " + error->message +
                                       " (--chat-template NAME or FILE); --raw, or no flag of chats, completes a text");
     if (status != DUET_OK)
-        return error->set(status,
-                          error->message + (options.chat_flag.empty() ? " (--raw completes the text as it is)" : ""));
+        return error->set(status, error->message + (options.chat_flag.empty() ? " (--raw completes the text)" : ""));
     if (!options.text_flag.empty())
         return error->set(DUET_ERR_ARG,
                           options.text_flag + " is for completions: add --raw, which leaves out the chat template");
@@ -190,8 +183,7 @@ duet_status work(run_options& options, tool_error* error) {
         output().put(view_of(duet_chat_template(chat.get())));
         return DUET_OK;
     }
-    if (!chat && !options.has_prompt)
-        return error->set(DUET_ERR_ARG, "no prompt: want -p TEXT, -p - (stdin) or -f FILE");
+    if (!chat && !options.has_prompt) return error->set(DUET_ERR_ARG, "no prompt: want -p TEXT or -f FILE");
     if (!chat && tokenize_prompt(options, model.get(), &ids, error)) return error->status;
     const duet_status opened = open_session(model.get(), options.model, 1, &session, &plan, error);
     progress.clear();
@@ -203,14 +195,19 @@ duet_status work(run_options& options, tool_error* error) {
     if (!options.is_chat) running_session = session.get();
     if (was_interrupted) duet_session_cancel(session.get());
     duet_status result = DUET_OK;
-    if (!chat) result = complete(options, model.get(), session.get(), plan, ids, error);
+    run_statistics statistics;
+    if (!chat) result = complete(options, model.get(), session.get(), ids, &statistics, error);
     else {
         chat_program program(options, model.get(), plan, session.get(), chat.get());
         result = program.add_messages(error);
         if (!result) result = options.is_chat ? program.answer_lines(error) : program.answer_once(error);
+        statistics = program.statistics();
     }
     running_session = nullptr;
-    return result == DUET_OK ? cache.save(error) : result;
+    if (result != DUET_OK) return result;
+    const duet_status saved = cache.save(error);
+    if (!options.is_chat) print_statistics(options, model.get(), plan, statistics);
+    return saved;
 }
 
 // Tells what is wrong with the flags together; "" when nothing is.
@@ -220,9 +217,11 @@ std::string contradiction(const run_options& o) {
     if (o.is_raw && !o.chat_flag.empty()) return "--raw completes a text, " + o.chat_flag + " is for chats: not both";
     if (!o.grammar.empty() + !o.grammar_file.empty() + !o.json_schema.empty() > 1)
         return "want one of --grammar, --grammar-file and --json-schema";
-    if ((o.prompt_file == "-") + (o.messages == "-") + (o.tools == "-") + (o.grammar_file == "-") + o.is_chat > 1 &&
-        (o.prompt_file == "-" || o.messages == "-" || o.tools == "-" || o.grammar_file == "-"))
-        return "stdin can be one thing only: the prompt, the messages, the tools, a grammar, or the lines of --chat";
+    const int n_stdin = (o.prompt_file == "-") + (o.messages == "-") + (o.tools == "-") + (o.grammar_file == "-") +
+                        (o.json_schema == "@-");
+    if (n_stdin > 0 && n_stdin + o.is_chat > 1)
+        return "stdin can be one thing only: the prompt, the messages, the tools, a grammar or schema, or the lines of "
+               "--chat";
     if (!o.has_prompt && !o.is_chat && o.messages.empty() && !o.show_template)
         return "no prompt: want -p TEXT, -p - (stdin), -f FILE, or --chat";
     return "";
@@ -248,6 +247,7 @@ int main(int argc, char** argv) {
         options.seed = (uint32_t)((uint64_t)ticks ^ (uint64_t)ticks >> 32 ^ os::process_id() << 12);
     }
     os::on_interrupt(on_interrupt, !options.is_chat);  // the second Ctrl-C kills; in a chat each ends an answer
+    os::report_large_files();
     tool_error error;
     try {
         if (work(options, &error) == DUET_OK) return finish_output("run", kExitGood);

@@ -72,11 +72,11 @@ inline duet_status make_chat(const run_options& options, const duet_model* model
         const os::file_kind kind = os::kind_of(options.chat_template);
         const bool is_file = kind != os::file_kind::none && kind != os::file_kind::folder;
         if (!is_file) params.template_name = options.chat_template.c_str();
-        else if (read_text(options.chat_template, &source, error) != DUET_OK) return error->status;
+        else if (read_text(options.chat_template, &source, error)) return error->status;
         else params.chat_template = source.c_str();
     }
     if (!options.tools.empty()) {
-        if (read_text(options.tools, &tools, error) != DUET_OK) return error->status;
+        if (read_text(options.tools, &tools, error)) return error->status;
         params.tools = tools.c_str();
     }
     params.thinking = options.thinking;
@@ -117,10 +117,9 @@ class chat_program {
         const int32_t n = duet_chat_count(chat_);
         const bool goes_on = !options_.has_prompt && n > 0 && role_of(n - 1) == "assistant";
         if (options_.has_prompt && add("user", options_.prompt, error) != DUET_OK) return error->status;
-        if (answer(goes_on ? DUET_CHAT_CONTINUE_LAST : 0, error) != DUET_OK) return error->status;
-        print_statistics(options_, model_, plan_, last_);
-        return DUET_OK;
+        return answer(goes_on ? DUET_CHAT_CONTINUE_LAST : 0, error);
     }
+    const run_statistics& statistics() const { return last_; }
 
     // Answers line by line until the input ends. A failed answer ends it where nobody can read about it and go on.
     duet_status answer_lines(tool_error* error) {
@@ -130,10 +129,10 @@ class chat_program {
         for (std::string line = options_.prompt;; has_line = false) {
             if (!has_line) {
                 if (was_interrupted && !lines.is_terminal()) return DUET_OK;
-                was_interrupted = 0;
                 const std::string prompt =
                     out_.calls.empty() ? "> " : visible_text("result of " + out_.calls.front().name) + "> ";
                 const line_editor::outcome outcome = lines.read(prompt, out_.has_colours, &line);
+                was_interrupted = 0;  // a signal that came before the question does not end its answer
                 if (outcome == line_editor::kEnd) return DUET_OK;
                 if (outcome == line_editor::kInterrupt) {
                     if (!lines.is_terminal() || (was_empty_interrupt && line.empty())) return DUET_OK;
@@ -143,7 +142,7 @@ class chat_program {
                 }
             }
             was_empty_interrupt = false;
-            if (out_.write_error || (line == "/quit" && !has_line)) return out_.failure();
+            if (out_.write_error || (line.substr(0, line.find(' ')) == "/quit" && !has_line)) return out_.failure();
             if (line.find_first_not_of(" \t\n") == line.npos && out_.calls.empty()) continue;
             duet_status status = DUET_OK;
             if (line.starts_with("/") && !line.starts_with("//") && !has_line) status = command(line, error);
@@ -331,13 +330,12 @@ class chat_program {
 
     duet_status save(const std::string& path, tool_error* error) {
         std::string bytes;
-        const duet_status status = saved_bytes(
-            [this](void* out, uint64_t max_bytes, uint64_t* n_bytes) {
-                return duet_chat_save(chat_, session_, 0, out, max_bytes, n_bytes);
-            },
-            &bytes);
+        if (!is_saved_state(path, "DUETCHT"))
+            return error->set(DUET_ERR_FORMAT, path + ": want a saved conversation or a new file, found another file");
+        const duet_status status =
+            saved_bytes([this](auto... to) { return duet_chat_save(chat_, session_, 0, to...); }, &bytes);
         if (status) return wrong(error, status);
-        if (const duet_status written = write_file(path, bytes, error)) return written;
+        if (const duet_status written = write_file(path, bytes, error, true)) return written;
         return say("saved to " + path), DUET_OK;
     }
     duet_status load(const std::string& path, tool_error* error) {
@@ -368,7 +366,7 @@ class chat_program {
         duet_status status = DUET_OK;
         if (name == "/help") help();
         else if (name == "/stats") {
-            if (!options_.is_json) print_statistics(options_, model_, plan_, last_);
+            if (!options_.is_json && last_.n_prompt_tok > 0) print_statistics(options_, model_, plan_, last_);
             say(std::to_string(duet_chat_count(chat_)) + " messages; the context holds " +
                 std::to_string(duet_seq_length(session_, 0)) + " of " + std::to_string(duet_session_n_ctx(session_)) +
                 " tokens");

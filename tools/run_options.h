@@ -13,9 +13,8 @@ struct run_options {
     int32_t n_predict = -1;
     std::vector<std::string> stops;
     std::vector<std::pair<int32_t, double>> biases;
-    bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false,
-         parse_special = false;
-    bool list_devices = false, is_self_test = false, has_dry = false;
+    bool ignore_end = false, is_json = false, show_prompt = false, show_special = false, no_bos = false;
+    bool parse_special = false, list_devices = false, is_self_test = false, has_dry = false;
     std::string grammar, grammar_file, json_schema, prompt_cache;
     bool is_raw = false, is_chat = false, has_system = false, show_template = false, show_thinking = false;
     std::string system, messages, tools, tool_choice, chat_template;
@@ -75,8 +74,7 @@ inline void add_foreign_flags(tool_args& args) {
 // What the model may write, and what is kept between runs.
 inline void add_output_flags(tool_args& args, run_options* o) {
     args.section("What the text may be (docs/chat.md):");
-    args.text("--grammar", "TEXT", "a grammar in the notation GBNF, which the text, or the answer, keeps to",
-              &o->grammar);
+    args.text("--grammar", "TEXT", "a grammar in GBNF, which the text, or the answer, keeps to", &o->grammar);
     args.text("--grammar-file", "FILE", "the same from a file", &o->grammar_file);
     args.text("-j, --json-schema", "TEXT|@FILE", "a JSON schema; {} is any JSON", &o->json_schema);
     args.text("--prompt-cache", "FILE",
@@ -102,10 +100,8 @@ inline void add_chat_flags(tool_args& args, run_options* o) {
         [o](const std::string&) { return o->is_chat = true, std::string(); });
     add("--system, -sys, --system-prompt", "TEXT", "the system message",
         [o](const std::string& v) { return o->has_system = true, o->system = v, std::string(); });
-    text("--messages", "FILE", "messages before the prompt, a JSON list as OpenAI's clients send it; - is stdin",
-         &o->messages);
-    text("--tools", "FILE", "functions that the model may call, a JSON list; calls are printed as lines of JSON",
-         &o->tools);
+    text("--messages", "FILE", "messages before the prompt, a JSON list in OpenAI's form; - is stdin", &o->messages);
+    text("--tools", "FILE", "functions the model may call, a JSON list; calls are printed as lines of JSON", &o->tools);
     text("--tool-choice", "auto|none|required|NAME", "whether it must call one (default auto)", &o->tool_choice);
     add("--think", "on|off", "whether it thinks before it answers (default: as the template has it)",
         [o](const std::string& v) {
@@ -134,12 +130,10 @@ inline void add_flags(tool_args& args, run_options* o) {
     args.call("-f, --file", "FILE", "reads the prompt from a file; one newline at its end is dropped",
               [o](const std::string& path) { return o->has_prompt = true, o->prompt_file = path, std::string(); });
     args.integer("-n, --n-predict, --predict", "N",
-                 "tokens to generate (default -1: until the model ends or the context is full)", &o->n_predict, -1,
-                 INT32_MAX);
+                 "tokens to generate (default -1: to the model's end or a full context)", &o->n_predict, -1, INT32_MAX);
     args.integer("-c, --ctx-size", "N", "tokens of context (default 0: what the model was trained with, at most 4096)",
                  &o->model.n_ctx, 0, 1 << 30);
-    args.integer("-b, --batch-size", "N", "prompt tokens computed at once (default 512)", &o->model.max_batch, 1,
-                 1 << 20);
+    args.integer("-b, --batch-size", "N", "prompt tokens at once (default 512)", &o->model.max_batch, 1, 1 << 20);
     add_device_flags(args, &o->model);
     add_rope_flags(args, &o->model);
     args.flag("--devices", "list what can compute and what is used (also with --json), and exit", &o->list_devices);

@@ -47,10 +47,8 @@ inline std::string visible_text(std::string_view text) {
             std::snprintf(form, sizeof form, "<%02x>", c1);
             out += form;
             i++;
-        } else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
-            out += '^';
-            out += (char)(c ^ 0x40);
-        } else out += (char)c;
+        } else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) out += {'^', (char)(c ^ 0x40)};
+        else out += (char)c;
     }
     return out;
 }
@@ -106,8 +104,8 @@ struct run_statistics {
     uint64_t prompt_us = 0, generate_us = 0;
 };
 
-// Prints the last line on stderr. The bandwidth is measured after the text is out, so that nobody waits for it, and not
-// after Ctrl-C, which is to end the program at once.
+// Prints the last line on stderr. The bandwidth is measured only for -v, because that needs 640 MB and a second or
+// more, and not after Ctrl-C, which is to end the program at once.
 inline void print_statistics(const run_options& options, const duet_model* model, const duet_memory_plan& plan,
                              const run_statistics& result) {
     const duet_model_info info = info_of(model);
@@ -117,7 +115,7 @@ inline void print_statistics(const run_options& options, const duet_model* model
         result.prompt_us ? (result.n_prompt_tok - result.n_reused_tok) * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
     const double gbps = speed * info.decode_bytes / 1e9;
-    const double bandwidth = n_steps > 0 && !was_interrupted
+    const double bandwidth = n_steps > 0 && !was_interrupted && options.model.is_verbose
                                  ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads)
                                  : 0;
     const double resident = os::memory_used() / 1e6, cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
@@ -158,9 +156,7 @@ inline void tell_model(const duet_model* model, const duet_session* session, con
                  plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
     if (plan.pinned_bytes)
         std::fprintf(
-            stderr,
-            "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned for copies "
-            "%.1f\n",
+            stderr, "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned %.1f\n",
             plan.gpu_layers, info.n_layers,
             plan.cpu_expert_layers
                 ? (" (experts of the first " + std::to_string(plan.cpu_expert_layers) + " layers on the CPU)").c_str()

@@ -25,8 +25,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(1, &sampler) != DUET_OK) return error->set(DUET_ERR_MEMORY, "");
     const sampler_ptr owned_sampler(sampler);
-    if ((status = duet_sampler_set(sampler, "temp", 0)) != DUET_OK)
-        return error->set(status, duet_sampler_error(sampler));
+    if ((status = duet_sampler_set(sampler, "temp", 0))) return error->set(status, duet_sampler_error(sampler));
     duet_generate_params generate = duet_generate_params_default();
     generate.max_new_tok = 32;
     generate.ignore_end = 1;
@@ -73,9 +72,8 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
         return 0;
     };
     const double begin = now_seconds();
-    if (const duet_status status =
-            duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
-        return error->set(status, "self test: " + std::string(duet_status_name(status)));
+    if (const auto st = duet_self_test(device_id(device.c_str()).c_str(), options.isa.c_str(), count, &cases))
+        return error->set(st, std::string("self test: ") + duet_status_name(st));
     std::printf("kernels     %d cases in %.1f s, %d with other results than the plain C++ code\n%s", cases.n,
                 now_seconds() - begin, cases.n_wrong, cases.wrong.c_str());
     const bool is_same = got == want;

@@ -110,8 +110,7 @@ struct synthetic_model {
         duet_status status = blocks.make(largest);
         if (status == DUET_OK) status = output_blocks.make((int64_t)shape.dim * shape.n_vocab);
         if (status != DUET_OK) return error->set(status, "");
-        if ((status = add_keys()) != DUET_OK || (status = add_vocabulary()) != DUET_OK ||
-            (status = add_tensors()) != DUET_OK)
+        if ((status = add_keys()) || (status = add_vocabulary()) != DUET_OK || (status = add_tensors()) != DUET_OK)
             return error->set(status, duet_writer_error(writer.get()));
         return DUET_OK;
     }

@@ -35,8 +35,7 @@ std::string_view trimmed(std::string_view text) {
 // variables, to which the others are added. JSON that is broken stays broken, and the library says where.
 std::string variables_of(std::string_view input, const template_options& options) {
     const bool is_object = input.starts_with('{') && input.ends_with('}');
-    std::string out =
-        is_object ? std::string(input.substr(0, input.size() - 1)) : "{\"messages\":" + std::string(input);
+    std::string out = is_object ? std::string(input, 0, input.size() - 1) : "{\"messages\":" + std::string(input);
     bool is_empty = is_object && json_members(input).empty();
     auto add = [&](const char* name, const std::string& value) {
         if (is_object && !json_find(input, name).empty()) return;
@@ -56,12 +55,20 @@ duet_status render_chat(const template_options& options, std::string_view input,
     model_ptr model;
     if (open_model(options.model, &model, error)) return error->status;
     const bool is_object = input.starts_with('{');
+    std::string variables = "{", ignored;
+    if (is_object && render(" ", input, options, &ignored, error)) return error->status;  // checks the JSON
+    for (const json_member& m : json_members(is_object ? input : ""))
+        if (m.name != "messages" && m.name != "tools" && m.name != "documents" && m.name != "add_generation_prompt")
+            variables += (variables.size() > 1 ? "," : "") + json_string(m.name) + ":" + std::string(m.value);
+    variables += "}";
+    const bool has_answer = !options.no_prompt && !(is_object && json_find(input, "add_generation_prompt") == "false");
     const std::string messages(is_object ? json_find(input, "messages") : input);
     const std::string tools(is_object ? json_find(input, "tools") : "");
     const std::string documents(is_object ? json_find(input, "documents") : "");
     duet_chat_params params = duet_chat_params_default();
     params.tools = tools.empty() ? nullptr : tools.c_str();
     params.documents = documents.empty() ? nullptr : documents.c_str();
+    params.variables = variables.c_str();
     params.now = options.now.empty() ? nullptr : options.now.c_str();
     duet_chat* made = nullptr;
     duet_chat_prompt prompt = {};
@@ -69,7 +76,7 @@ duet_status render_chat(const template_options& options, std::string_view input,
     duet_status status = duet_chat_create(model.get(), &params, &made);
     const chat_ptr chat(made);
     if (!status) status = duet_chat_insert(made, -1, messages.data(), messages.size());
-    if (!status) status = duet_chat_render(made, options.no_prompt ? DUET_CHAT_NO_ANSWER : 0, &prompt);
+    if (!status) status = duet_chat_render(made, has_answer ? 0 : DUET_CHAT_NO_ANSWER, &prompt);
     if (status) return error->set(status, duet_chat_error(made));
     if (!options.shows_ids) return write_stdout(view_of(prompt.text), error);
     std::string ids = "[";
@@ -138,8 +145,7 @@ int main(int argc, char** argv) {
     args.text("-m, --model", "FILE", "render as a chat with this model does", &options.model.path);
     args.text("-t, --template", "FILE", "the template, a text file", &options.template_path);
     args.text("-f, --file", "FILE", "the messages; - is stdin (default)", &options.messages_path);
-    args.flag("--no-generation-prompt", "end behind the last message (add_generation_prompt is false)",
-              &options.no_prompt);
+    args.flag("--no-generation-prompt", "end at the last message (add_generation_prompt is false)", &options.no_prompt);
     args.flag("--ids", "print the prompt's token ids (with -m)", &options.shows_ids);
     args.text("--bos", "TEXT", "the variable bos_token (with -t)", &options.bos);
     args.text("--eos", "TEXT", "the variable eos_token (with -t)", &options.eos);

@@ -18,8 +18,7 @@ duet_status decode(const duet_model* model, const std::string& text, const token
     const size_t at = text.find_first_not_of(" \t\r\n");
     const bool is_empty =
         at == std::string::npos || (text[at] == '[' && text.find_first_not_of(" \t\r\n", at + 1) == text.find(']'));
-    if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error) != DUET_OK)
-        return error->status;
+    if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error)) return error->status;
     for (int32_t id : ids)
         if (!duet_token_spelling(model, id).data)
             return error->set(DUET_ERR_ARG, "id " + std::to_string(id) + ": the vocabulary has no such token");
@@ -60,9 +59,7 @@ int main(int argc, char** argv) {
     args.call("-p, --prompt", "TEXT", "the text, or with --decode the ids: 1,2,3 or [1, 2, 3]; - reads stdin",
               [&](const std::string& v) {
                   options.has_text = v != "-";
-                  options.text = v;
-                  if (v == "-") options.path = v;
-                  return std::string();
+                  return (options.has_text ? options.text : options.path) = v, std::string();
               });
     args.text("-f, --file", "FILE", "the same from a file; - is stdin", &options.path);
     args.flag("--decode", "ids to bytes", &options.is_decode);

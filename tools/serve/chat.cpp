@@ -59,8 +59,7 @@ void read_tools(const fields& f, chat_fields* c) {
 // Makes the conversation; throws what is wrong with it.
 chat_ptr open_chat(const server& s, const chat_fields& c, bool has_tools = true) {
     if (!s.has_chat)
-        refuse(400, s.chat_error + "; start the server with --chat-template FILE or NAME", "messages",
-               "no_chat_template");
+        refuse(400, s.chat_error + "; start serve with --chat-template FILE or NAME", "messages", "no_chat_template");
     duet_chat_params p = template_params(s);
     const std::string tools = c.tools.is_null() || !has_tools ? "" : dump(c.tools), variables = dump(c.variables);
     if (!tools.empty()) p.tools = tools.c_str();

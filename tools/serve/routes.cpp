@@ -126,8 +126,7 @@ bool is_json(const std::string& type) {
 std::string id_of(const std::string& given) {
     const bool is_plain =
         !given.empty() && given.size() <= 128 &&
-        given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") ==
-            std::string::npos;
+        given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == given.npos;
     return is_plain ? given : random_id("req-");
 }
 

@@ -65,8 +65,7 @@ void add_flags(tool_args& args, server_options* o) {
     args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 80 ms)",
                  &o->chunk, 0, 65536);
     args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or its name", &o->chat_template);
-    args.text("--tool-parser", "auto|NAME", "how the model writes calls (default auto: as its template shows)",
-              &o->tool_form);
+    args.text("--tool-parser", "auto|NAME", "how it writes calls (default auto: as its template shows)", &o->tool_form);
     args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
     args.flag("--no-page", "serve no page for browsers at /", &o->no_page);
     args.flag("--embeddings", "serve /v1/embeddings (default: of encoders only)", &o->embeddings);
@@ -301,8 +300,7 @@ duet_status start(server* s, tool_error* error) {
 
 int main(int argc, char** argv) {
     server s;
-    tool_args args("serve", "-m model.gguf [options]",
-                   "Serves a model over HTTP, in the forms that OpenAI's clients speak.");
+    tool_args args("serve", "-m model.gguf [options]", "Serves a model over HTTP in the forms of OpenAI's clients.");
     add_flags(args, &s.options);
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (s.options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
