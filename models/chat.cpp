@@ -228,7 +228,8 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
     for (size_t i = 0; i < messages.items().size(); i++) {
         value m = messages.items()[i], content = joined_parts(member_of(m, "content"));
         if (content.is_null()) content = value::of_trusted("");  // templates would write None, or fail
-        std::string name(member_of(m, "role").as_string());
+        const value role = member_of(m, "role");
+        std::string name(role.is_string() ? role.as_string() : "");
         if (name == "developer" && !h.has_developer) name = "system";
         if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
         const auto joined = [&] {
