@@ -440,9 +440,8 @@ void duet_session_cancel(duet_session* session) {
     });
 }
 
-int32_t duet_seq_length(const duet_session* session, int32_t seq) {
-    return guarded_value(-1,
-                         [=] { return session && has_sequence(*session, seq) ? session->length[(size_t)seq] : -1; });
+int32_t duet_seq_length(const duet_session* s, int32_t seq) {
+    return guarded_value(-1, [=] { return s && has_sequence(*s, seq) ? s->length[(size_t)seq] : -1; });
 }
 
 const int32_t* duet_seq_ids(const duet_session* session, int32_t seq) {
@@ -506,9 +505,8 @@ duet_status duet_sampler_dry_breaker(duet_sampler* sampler, int32_t id) {
     return guarded_call(__func__, sampler, [=](duet_sampler& s) { return s.sampler.add_dry_breaker(id, s.err); });
 }
 
-duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n_vocab, int32_t* id) {
-    return guarded_call(__func__, sampler,
-                        [=](duet_sampler& s) { return s.sampler.choose(logits, n_vocab, id, s.err); });
+duet_status duet_sampler_choose(duet_sampler* sampler, const float* logits, int32_t n, int32_t* id) {
+    return guarded_call(__func__, sampler, [=](duet_sampler& s) { return s.sampler.choose(logits, n, id, s.err); });
 }
 
 duet_status duet_sampler_accept(duet_sampler* sampler, int32_t id) {

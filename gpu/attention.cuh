@@ -113,13 +113,14 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
     for (int c0 = first_chunk; c0 <= last_chunk; c0 += kMergeChunks) {
         const int n_left = last_chunk - c0 + 1, n_here = n_left < kMergeChunks ? n_left : kMergeChunks;
         const bool is_first = c0 == first_chunk, is_here = segment < rows.n && lane < n_here;
-        float own[2], sum[kMergeCols];
-        load_words(heads + (uint32_t)((is_here ? segment * a.n_chunks + c0 + lane : 0) * wide), 0, own);
         DUET_ROLLED
         for (int i0 = 0; i0 < all; i0 += kMergeCols * kGpuThreads) {
             const bool is_there = i0 + kMergeCols * tid < all;
             const int i = is_there ? i0 + kMergeCols * tid : 0, r = i / d;
             uint32_t from = (uint32_t)((r * a.n_chunks + c0) * wide + 2 + i - r * d);
+            const uint32_t at_own = (uint32_t)((is_here ? segment * a.n_chunks + c0 + lane : 0) * wide);
+            const uint64_t own = *(const uint64_t*)(heads + at_own);
+            float sum[kMergeCols];
             merge_word v[kMergeChunks];
             for (int k = 0; k < kMergeChunks; k++) {
                 v[k] = *(const merge_word*)(heads + from);
@@ -127,7 +128,8 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             }
             loads_before();
             if (i0 == 0) {
-                for (int k = 0; k < 2 && is_here; k++) part[at + k * kMergeChunks + lane] = own[k];
+                for (int k = 0; k < 2 && is_here; k++)
+                    part[at + k * kMergeChunks + lane] = float_of((uint32_t)(own >> 32 * k));
                 sync_block();
                 if (is_here) {
                     float before = is_first ? (float)part[at] : (float)state[at], now = before;
@@ -138,7 +140,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
                         now = m > now ? m : now;
                     }
                     part[at + 2 * kMergeChunks + lane] = exact_exp(before - now);
-                    part[at + 3 * kMergeChunks + lane] = exact_exp(own[0] - now);
+                    part[at + 3 * kMergeChunks + lane] = exact_exp(float_of((uint32_t)own) - now);
                 }
                 sync_block();
                 if (is_here && lane == 0) {

@@ -197,8 +197,7 @@ void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& s
     std::fprintf(stderr, "serve: memory: weights %.1f MB (mapped), ", p.weight_bytes / 1e6);
     tell_rest(p.cache_bytes, room, p.state_bytes, p.work_bytes);
     if (std::strncmp(s->info.device, "cpu", 3) != 0) {
-        std::fprintf(stderr, "; on the GPU: %d of %d layers, weights %.1f MB, ", p.gpu_layers, s->info.n_layers,
-                     p.gpu_weight_bytes / 1e6);
+        std::fprintf(stderr, "; GPU: %d/%d layers %.1f MB, ", p.gpu_layers, s->info.n_layers, p.gpu_weight_bytes / 1e6);
         tell_rest(p.gpu_cache_bytes, "", p.gpu_state_bytes, p.gpu_work_bytes);
     }
     const uint64_t cache = second.cache_bytes + second.gpu_cache_bytes;
