@@ -1,6 +1,7 @@
 // tests/test_gpu.cpp: the GPU executor on the emulator, with both warp widths: every op and format against the scalar
 // CPU, whole golden models against the CPU, and the errors that the emulator must find in wrong kernels.
 #include "doctest.h"
+#include "../cpu/executor.h"
 #include "../runtime/self_test_cases.h"
 #include "../runtime/devices.h"
 #include "test_data.h"
