@@ -25,9 +25,9 @@ namespace duet {
 // makes a turn of three pieces and leaves out the first (takes_first).
 class timed_choice {
   public:
-    static constexpr int kMost = 4;    // candidates
-    static constexpr int kTurns = 24;  // timed pieces of each candidate
-    static constexpr int kPatience = 400;
+    static constexpr int kMost = 4;        // candidates
+    static constexpr int kTurns = 24;      // timed pieces of each candidate
+    static constexpr int kPatience = 400;  // first pieces that are left out at most (takes_first)
 
     // Returns the candidate, of n, whose turn piece i is; -1: nobody's, or all have had their turns. A quarter of the
     // pieces are turns, so that they are spread over the work and losers cost little.

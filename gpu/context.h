@@ -41,7 +41,7 @@ constexpr int kTailCounters = 64;  // the first counters: of tails; those of til
 constexpr int kBestBlocks = 64;    // most blocks that look for the best id
 // The last counters: the best id and its counter of blocks, the counter of a walk, then what each block has found.
 constexpr int kBestInts = 64 + 2 * kBestBlocks, kBestWalk = 32;
-constexpr size_t kMostRecordings = 16;  // most recordings of a session
+constexpr size_t kMostRecordings = 32;  // most recordings of a session: 8 slots and three lengths of context are 24
 
 // Sizes of a session's memory on the device, beside the layout of buffers and pages that all executors share.
 struct gpu_layout {
@@ -116,7 +116,6 @@ struct gpu_context {
     std::vector<gpu_recording> recordings;
     uint64_t n_plays = 0, n_failed = 0;          // of recordings
     bool no_recording = false, no_walk = false;  // One could not be made in this session.
-    std::vector<batch_shape> proven;             // A recording of these is not watched again.
     gpu_recording* kept = nullptr;               // not null: launches are kept in its list, not run
     walk_entry* walk_list = nullptr;             // on the device: the list of walk_shape
     batch_shape walk_shape;

@@ -143,7 +143,7 @@ duet_status play_watched(gpu_context& c, gpu_recording& r, error_text& err) {
     DUET_TRY(copy_words(c, c.counters, nullptr, c.layout.counter_count * sizeof(uint32_t), err));
     DUET_TRY(launch_batch(c, nullptr, err));
     DUET_TRY(read_memory(c, memory, &before, err));
-    if (played == before) return r.n_unproven ? DUET_OK : (c.proven.push_back(r.shape), DUET_OK);
+    if (played == before) return DUET_OK;
     c.store->recording = gpu_recording_use::off;
     tell(c, "a played recording gave other bits than its launches; please report this (docs/gpu.md)");
     return DUET_OK;
@@ -175,9 +175,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     }
     if (!c.is_again) return launch_batch(c, nullptr, err);
     c.recordings.reserve(c.recordings.size() + 1);  // What is recorded is freed with them.
-    c.proven.reserve(c.proven.size() + 1);
-    const bool is_proven = use == gpu_recording_use::trusted || std::ranges::count(c.proven, shape);
-    gpu_recording r{.shape = shape, .n_unproven = is_proven ? 0 : kUnprovenPlays};
+    gpu_recording r{.shape = shape, .n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays};
     error_text why;
     if (use == gpu_recording_use::walk && !c.no_walk && shape.n_tok == 1 && !shape.first_op && !make_walk(c, &r, why)) {
         c.no_walk = true;
