@@ -27,9 +27,7 @@ struct aligned_memory {
         n_bytes = n;
         block_ = calloc(n + 64, 1);
         data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
-        const uintptr_t huge = 2u << 20, first = ((uintptr_t)data + huge - 1) & ~(huge - 1),
-                        end = ((uintptr_t)data + n) & ~(huge - 1);
-        if (block_ && n > 32u << 20 && end > first) os_use_large_pages((void*)first, end - first);
+        if (block_) os_use_large_pages(data, n);
         return block_ != nullptr;
     }
 

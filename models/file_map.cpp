@@ -34,6 +34,7 @@ file_map& file_map::operator=(file_map&& other) noexcept {
 duet_status file_map::allocate(uint64_t n_bytes, error_text& err) {
     void* bytes = n_bytes <= SIZE_MAX / 2 ? ::operator new((size_t)n_bytes + 1, kMapAlign, std::nothrow) : nullptr;
     if (!bytes) return fail(err, DUET_ERR_MEMORY, "no memory for a file of %llu bytes", (unsigned long long)n_bytes);
+    os_use_large_pages(bytes, n_bytes);
     data_ = (uint8_t*)bytes;
     size_ = n_bytes;
     source_ = source::allocated;

@@ -56,7 +56,7 @@ int os_physical_cores();  // of those that the process may use; at most os_cpu_q
 // which also stands for no limit. root: where they are mounted, absolute. Only on Linux. Source: its
 // cgroup-v2.rst (cpu.max) and sched-bwc.rst (version 1).
 int os_cpu_quota(const std::string& root = "/sys/fs/cgroup");
-void os_use_large_pages(void* data, size_t n_bytes);  // advice; large pages save TLB misses
+void os_use_large_pages(void* data, size_t n_bytes);  // advice for large blocks; large pages save TLB misses
 std::tm os_local_time();
 #ifdef _WIN32
 bool os_has_display_card(const char* pci_vendor);  // pci_vendor: "10DE"

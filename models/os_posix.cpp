@@ -163,7 +163,9 @@ int os_physical_cores() {
 
 void os_use_large_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t n_bytes) {
 #if defined(MADV_HUGEPAGE)
-    madvise(data, n_bytes, MADV_HUGEPAGE);
+    const uintptr_t page = 2u << 20, first = ((uintptr_t)data + page - 1) / page * page,
+                    end = ((uintptr_t)data + n_bytes) / page * page;
+    if (n_bytes > 32u << 20) madvise((void*)first, end - first, MADV_HUGEPAGE);
 #endif
 }
 

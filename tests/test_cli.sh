@@ -299,6 +299,8 @@ case_of "logits in chunks" 0 "" "$bin/logits" -m "$model" --ids-file "$dir/ids.j
 holds "chunks and threads: same bits" cmp "$dir/a.f32" "$dir/b.f32"
 case_of "logits by scalar code" 0 "" "$bin/logits" -m "$model" --ids $ids --cpu-isa scalar -o "$dir/b.f32"
 holds "scalar code: same bits" cmp "$dir/a.f32" "$dir/b.f32"
+case_of "logits of a file in memory" 0 "" "$bin/logits" -m "$model" --ids $ids --no-mmap -o "$dir/b.f32"
+holds "a file in memory: same bits" cmp "$dir/a.f32" "$dir/b.f32"
 echo 1,,2 >"$dir/wrong.txt"
 case_of "wrong list in a file" 1 "wrong.txt: .*want" "$bin/logits" -m "$model" --ids-file "$dir/wrong.txt" -o "$dir/c.f32"
 case_of "logits without -o" 2 "-o" "$bin/logits" -m "$model" --ids 1

@@ -365,6 +365,36 @@ TEST_CASE("a file above 4 GB is mapped and read whole") {
     duet::os_close(file.handle);
 }
 
+// The flags of the mapping that holds `at`, as Linux tells them ("rd wr mr mw me ac hg "), or nothing.
+std::string flags_of_mapping(const void* at) {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    for (bool is_here = false; std::getline(maps, line);) {
+        uintptr_t first = 0, end = 0;
+        char dash = 0;
+        if (std::istringstream(line) >> std::hex >> first >> dash >> end && dash == '-')
+            is_here = first <= (uintptr_t)at && (uintptr_t)at < end;
+        else if (is_here && line.starts_with("VmFlags:")) return line.substr(8) + " ";
+    }
+    return "";
+}
+
+TEST_CASE("a file that is copied asks for large pages") {
+    const temp_folder t;
+    const std::string path = t.write("large", "x");
+    std::error_code failed;
+    fs::resize_file(path, 40u << 20, failed);  // without its blocks
+    if (failed) return say_skipped("a file of 40 MB", 1, failed.message());
+    duet::file_map f;
+    duet::error_text err;
+    REQUIRE_MESSAGE(f.open(path.c_str(), err, true) == DUET_OK, err.text);
+    CHECK(f.data()[0] == 'x');
+    const std::string flags = flags_of_mapping(f.data() + (8u << 20));
+    if (flags.empty() || !std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good())
+        return say_skipped("large pages", 1, "the system does not tell of any");
+    CHECK_MESSAGE(flags.find(" hg ") != std::string::npos, flags);
+}
+
 TEST_CASE("gguf: split files") {
     temp_folder t;
     auto write_all = [&](int n_parts) {

@@ -141,10 +141,7 @@ class tool_args {
                 *positionals_[n_positional++].out = arg;
                 continue;
             }
-            if (arg == "--") {
-                only_positional = true;
-                continue;
-            }
+            if (only_positional = arg == "--"; only_positional) continue;
             if (arg == "-h" || arg == "--help" || arg == "--version") {
                 arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info())
                                    : print_help();

@@ -73,7 +73,7 @@ struct model_options {
     std::string rope_scaling;
     double rope_scale = 0, rope_freq_base = 0;
     int64_t cache_tokens = 0;
-    bool is_verbose = false, vocab_only = false, fast = false;
+    bool is_verbose = false, vocab_only = false, fast = false, is_copy = false;
     duet_progress_fn progress = nullptr;
     void* progress_user = nullptr;
     duet_log_fn log = nullptr;  // null: print_log
@@ -112,6 +112,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
     args.flag("--fast",
               "prompts of BF16 weights (GPUs: also F16 and attention) faster, less exactly, where units allow it",
               &options->fast);
+    args.flag("--no-mmap", "read the file into memory, in large pages: it may change meanwhile", &options->is_copy);
     args.flag("-v, --verbose", "tell more on stderr", &options->is_verbose);
 }
 
@@ -144,6 +145,7 @@ inline duet_model_params model_params_of(const model_options& options) {
     params.gpu_layers = options.gpu_layers;
     params.cpu_expert_layers = options.cpu_expert_layers;
     params.fast = options.fast;
+    params.load = options.is_copy ? DUET_LOAD_COPY : DUET_LOAD_MAP;
     params.rope_scaling = options.rope_scaling.empty() ? nullptr : options.rope_scaling.c_str();
     params.rope_scale = (float)options.rope_scale;
     params.rope_freq_base = (float)options.rope_freq_base;
