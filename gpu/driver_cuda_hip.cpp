@@ -134,8 +134,9 @@ duet_status vendor_try(const vendor_library& lib, int index, error_text& err, co
 #if defined(_WIN32)
 constexpr const char* kCudaLibraries[] = {"nvcuda.dll", nullptr};
 constexpr const char* kHipLibraries[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll", nullptr};
-constexpr const char* kHipInstall = "install AMD's driver";
+constexpr const char *kCudaInstall = "install NVIDIA's driver", *kHipInstall = "install AMD's driver";
 #else
+constexpr const char* kCudaInstall = "install NVIDIA's driver; a container needs --gpus all";
 constexpr const char* kCudaLibraries[] = {"libcuda.so.1", nullptr};
 // ROCm's packages need not tell the loader of its folder.
 #define DUET_HIP_IN(folder) folder "libamdhip64.so.7", folder "libamdhip64.so.6", folder "libamdhip64.so.5"
@@ -172,7 +173,7 @@ duet_status hip_chip(const vendor_library& lib, int device, char (&chip)[32], er
 }
 
 // CUDA 11.4 brought the last of the entry points; before HIP 5.3 launches were done while they were recorded.
-constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, "install NVIDIA's driver", 18, 16, 1000, 11040, 2, cuda_chip};
+constexpr vendor kCuda = {"cuda", "CUDA", kCudaLibraries, kCudaInstall, 18, 16, 1000, 11040, 2, cuda_chip};
 constexpr vendor kHip = {"hip", "HIP", kHipLibraries, kHipInstall, 16, 63, 10000000, 50300000, 0x40000002, hip_chip};
 
 // ---- opening a library ----
@@ -180,14 +181,15 @@ duet_status load_library(const vendor& v, vendor_library* lib, error_text& err) 
     const bool is_cuda = &v == &kCuda;
     lib->v = &v;
     const char* const asked[] = {is_cuda ? gpu_setup().cuda_library : gpu_setup().hip_library, nullptr};
-    std::string tried;
+    std::string tried, why;
     for (const bool loaded : {true, false})  // A second runtime beside the application's may not start.
         for (const char* const* name = *asked ? asked : v.libraries; *name && !lib->handle; name++) {
-            if (void* opened = os_open_library(*name, loaded)) lib->handle.reset(opened, os_close_library);
+            if (void* opened = os_open_library(*name, loaded, &why)) lib->handle.reset(opened, os_close_library);
             if (!loaded || lib->handle) tried += (tried.empty() ? "" : ", ") + std::string(*name);
         }
     if (!lib->handle)
-        return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s not found; %s", v.text, tried.c_str(), v.install);
+        return fail(err, DUET_ERR_DEVICE, "no driver for %s: %s; %s", v.text,
+                    (why.empty() ? tried + " not found" : why).c_str(), v.install);
     const char* missing = nullptr;
     auto find = [&]<class F>(const char* name, F** to) { return (*to = (F*)os_find_symbol(lib->handle.get(), name)); };
 #define DUET_VENDOR_FIND(member, arguments, cuda, hip)                                                                 \

@@ -66,8 +66,8 @@ bool os_has_display_card(const char* pci_vendor);  // pci_vendor: "10DE"
 
 // A driver stays loaded for ever, because its threads need it. A bare name means the system's own folders; on Windows
 // neither the program's folder nor the current one is searched, where a download could have put a file of that name.
-// loaded: only one that the process has already.
-void* os_open_library(const char* name, bool loaded);
+// loaded: only one that the process has already. why: what the system says of a library that is there; may be null.
+void* os_open_library(const char* name, bool loaded, std::string* why = nullptr);
 void* os_find_symbol(void* library, const char* name);
 void os_close_library(void* library);
 

@@ -176,8 +176,11 @@ std::tm os_local_time() {
     return t;
 }
 
-void* os_open_library(const char* name, bool loaded) {
-    return dlopen(name, RTLD_NOW | RTLD_NODELETE | loaded * RTLD_NOLOAD);
+void* os_open_library(const char* name, bool loaded, std::string* why) {
+    void* library = dlopen(name, RTLD_NOW | RTLD_NODELETE | loaded * RTLD_NOLOAD);
+    const char* text = library || !why ? nullptr : dlerror();  // A library that needs another one is not missing.
+    if (text && !(strstr(text, name) && strstr(text, "No such"))) *why = std::string(name) + " does not load: " + text;
+    return library;
 }
 void* os_find_symbol(void* library, const char* name) { return dlsym(library, name); }
 void os_close_library(void* library) { dlclose(library); }

@@ -228,7 +228,7 @@ std::tm os_local_time() {
     return t;
 }
 
-void* os_open_library(const char* name, bool loaded) {
+void* os_open_library(const char* name, bool loaded, std::string*) {
     std::wstring path = os_wide(name);
     std::replace(path.begin(), path.end(), L'/', L'\\');
     const bool is_bare = path.find(L'\\') == std::wstring::npos;

@@ -75,10 +75,7 @@ std::string forbidden_node() {
             nodes.push_back("/dev/dri/" + name);
     for (const std::string& node : nodes) {
         const int fd = ::open((root + node).c_str(), O_RDWR | O_CLOEXEC), code = errno;
-        if (fd >= 0) {
-            ::close(fd);
-            continue;
-        }
+        if (fd >= 0 && ::close(fd) == 0) continue;
         if (code == ENOENT)
             return node + " is not there: load the kernel's amdgpu module (sudo modprobe amdgpu); a container needs "
                           "--device /dev/kfd --device /dev/dri";
@@ -95,7 +92,7 @@ std::string forbidden_node() {
 std::string why_none(const gpu_driver& driver, const std::string& told) {
     const bool is_amd = &driver == &kHipDriver;
     if (const std::string none = missing_hardware(is_amd); !none.empty()) return none;
-    for (const char* other : {"not found", "too old"})
+    for (const char* other : {"no driver for", "too old"})
         if (told.find(other) != std::string::npos) return told;  // the library is the reason
     const std::string node = is_amd ? forbidden_node() : "";
     return node.empty() ? told : node + " (" + told + ")";

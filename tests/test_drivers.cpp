@@ -152,6 +152,13 @@ duet_status whole_life(const kind_of_driver& k, const self_test::graph_case& c, 
     return DUET_OK;
 }
 
+// A file that is no library.
+std::string no_library() {
+    const std::string path = program_folder() + "/no_library.so";
+    std::ofstream(path) << "text";
+    return path;
+}
+
 }  // namespace
 
 TEST_CASE("drivers: a library that the process has is found, and none is loaded for that") {
@@ -583,6 +590,9 @@ TEST_CASE("drivers: out of memory, a lost device, an old driver, no code, no dev
             {[](stand_in& s) { snprintf(s.control->chip[0], 32, "%s", s.device[0] == 'c' ? "sm_75" : "gfx1010"); }, "no code for this chip"},
             {[](stand_in& s) { s.control->n_devices = 0; }, "finds no device"},
             {[](stand_in& s) { s.setup.cuda_library = s.setup.hip_library = "/nonexistent.so"; }, "/nonexistent.so not found"},
+#ifndef _WIN32  // which says of any library that it is not found
+            {[](stand_in& s) { static const std::string path = no_library(); s.setup.cuda_library = s.setup.hip_library = path.c_str(); }, "no_library.so does not load: "},
+#endif
             {[](stand_in& s) { s.control->fail_at = 1, s.control->fail_code = 999; }, "Init"},
         };
         // clang-format on
