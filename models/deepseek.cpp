@@ -141,7 +141,9 @@ duet_status describe_deepseek(graph_builder& g) {
     attn.scale = (float)(mu * mu / std::sqrt((double)s.d_k));
     attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f);
     attn.temperature_length = (float)g.u32("attention.temperature_length", attn.temperature_scale != 0, 1, 1, 1u << 30);
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, g.arch == "mistral4") : moe_options{};
+    // Files of GLM-4.7 Flash do not say how experts are scored. Where a bias chooses them, the scores are sigmoids.
+    const bool has_bias = g.has(g.hp.n_layers - 1, "exp_probs_b.bias");
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, g.arch == "mistral4", has_bias) : moe_options{};
     const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
     if (g.status != DUET_OK) return g.status;
     const view x = input_embedding(g);

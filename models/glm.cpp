@@ -8,7 +8,9 @@ namespace duet {
 duet_status describe_glm4(graph_builder& g) {
     if (!g.read_common()) return g.status;
     const view x = input_embedding(g);
-    const block_options block{.attn = {.rope = g.rope(), .out = {.post_norm = "post_attention_norm"}},
+    // In files of the models that see, whose rope has several axes, the pairs lie d/2 apart.
+    const bool has_axes = g.file.find(g.key("rope.dimension_sections")) != nullptr;
+    const block_options block{.attn = {.neox = has_axes, .rope = g.rope(), .out = {.post_norm = "post_attention_norm"}},
                               .ffn = {.kind = ffn_kind::fused, .out = {.post_norm = "post_ffw_norm"}}};
     for (int32_t i = 0; i < g.hp.n_layers; i++) block_part(g, i, x, block);
     return output_part(g, x);

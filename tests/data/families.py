@@ -223,10 +223,12 @@ def post_norm(m, is_olmo=True, L=4, n=64, H=4, F=96, window=0):
     return m.head(x)
 
 
-def glm4(m):
+def glm4(m, sections=False):
     m.common()
+    if sections:
+        m.key("rope.dimension_sections", [2, 1, 1, 0])
     rope = m.rope(m.key("rope.dimension_count", 8))
-    return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, neox=False, bias=True),
+    return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, neox=sections, bias=True),
                            lambda i, h: m.ffn(i, h, kind="fused"), post=("post_attention_norm", "post_ffw_norm")))
 
 
@@ -489,6 +491,7 @@ CASES = [
     case("exaone4", "exaone4", post_norm, dict(is_olmo=False)),
     case("exaone4-64layers-swa", "exaone4", post_norm, dict(is_olmo=False, L=64, n=32, H=2, F=32, window=8)),
     case("glm4", "glm4", glm4),
+    case("glm4-vision", "glm4", glm4, dict(sections=True)),
     case("glm4moe", "glm4moe", glm4moe),
     case("bailingmoe2", "bailingmoe2", bailing),
     case("command-r", "command-r", cohere),
