@@ -558,8 +558,8 @@ DUET_DEFAULTS(duet_batch) /* duet_batch_init, duet_batch_default: no tokens */
 DUET_API_STATUS duet_decode(duet_session* session, const duet_batch* batch);
 
 /* Logits of the i-th token that asked for them in the last duet_decode, and how many asked.
- * Returns     n_vocab floats, which the caller may write to, valid until the next call on the session; NULL when i is
- *             out of range or they cannot be read from the device
+ * Returns     n_vocab floats, which the caller may write to, valid until the next call on the session, -INFINITY where
+ *             the file suppresses a token; NULL when i is out of range or they cannot be read from the device
  * Thread      the session's */
 DUET_API float* duet_logits(duet_session* session, int32_t i);
 DUET_API int32_t duet_logits_count(const duet_session* session);

@@ -25,8 +25,7 @@ duet_status describe_lfm2(graph_builder& g) {
     const int32_t n_taps = (int32_t)g.u32("shortconv.l_cache", true, 2, 2, 64);
     const view x = input_embedding(g);
     const int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
-    block_options block;
-    block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .window = window};
+    block_options block{.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .window = window}};
     const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
     const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {

@@ -77,7 +77,8 @@ int32_t length_of(const duet_generation& g) { return g.session.length[(size_t)g.
 
 // Whether the id can be chosen where the logits are.
 bool device_chooses(const duet_generation& g) {
-    return g.session.model->exec->best_id && !g.params.ignore_end && g.sampler.takes_best();
+    const duet_model& m = *g.session.model;
+    return m.exec->best_id && m.suppressed_ids.empty() && !g.params.ignore_end && g.sampler.takes_best();
 }
 
 // Runs tokens of the sequence; wants_logits: of the last one.

@@ -74,7 +74,8 @@ struct duet_model {
     std::string device, device_text, name, main_type;
     int32_t n_threads = 1;
     uint64_t n_params = 0, weight_bytes = 0, fingerprint = 0;
-    std::vector<int32_t> end_ids;  // tokens that end a generation
+    std::vector<int32_t> end_ids;         // tokens that end a generation
+    std::vector<int64_t> suppressed_ids;  // tokens that no text may hold, as the file says; their logits are -inf
 };
 
 namespace duet {

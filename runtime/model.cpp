@@ -136,6 +136,10 @@ duet_status load_model(duet_model& m) {
     m.has_vocab = true;
     for (int32_t id = 0; id < m.vocab.n_vocab(); id++)
         if (m.vocab.is_end(id)) m.end_ids.push_back(id);
+    // The vocabulary has checked the ids. A list longer than it repeats some, and each costs time with every token.
+    if (const gguf_kv* kv = f.find("tokenizer.ggml.suppress_tokens"))
+        for (uint64_t i = 0; i < std::min<uint64_t>(kv->n_values, (uint64_t)m.vocab.n_vocab()); i++)
+            gguf_file::value_int(*kv, i, &m.suppressed_ids.emplace_back());
     if (m.vocab_only) return DUET_OK;
     const duet_model_params& p = m.params;
     rope_choice rope{p.rope_scaling ? p.rope_scaling : "", p.rope_scale, p.rope_freq_base, p.rope_original_ctx};

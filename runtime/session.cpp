@@ -332,7 +332,10 @@ duet_status decode(duet_session& s, const duet_batch& b, decode_options options)
 float* kept_logits(duet_session& s, int32_t i) {
     if (i < 0 || (size_t)i >= s.kept.size()) return nullptr;
     logits_row& kept = s.kept[(size_t)i];
-    if (!kept.data) kept.data = s.model->exec->wanted_row(s.exec_context, s.model->graph.logits_buffer, kept.row);
+    if (kept.data) return kept.data;
+    kept.data = s.model->exec->wanted_row(s.exec_context, s.model->graph.logits_buffer, kept.row);
+    for (int64_t id : s.model->suppressed_ids)
+        if (kept.data) kept.data[id] = -INFINITY;
     return kept.data;
 }
 

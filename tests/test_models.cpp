@@ -51,7 +51,8 @@ struct golden_model {
     duet_status status;
     std::string error;
     std::string told;  // warnings
-    explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1, bool fast = false) {
+    explicit golden_model(const std::string& folder, const char* isa = nullptr, int threads = 1, bool fast = false,
+                          const char* device = nullptr) {
         duet_model_params p = duet_model_params_default();
         p.cpu_isa = isa;
         p.fast = fast;
@@ -59,7 +60,7 @@ struct golden_model {
         p.log = [](void* user, int32_t level, const char* text) {
             if (level == DUET_LOG_WARN) *(std::string*)user += text;
         };
-        if (!isa) p.device = test_device();
+        if (!isa) p.device = device ? device : test_device();
         p.n_threads = threads;
         status = duet_model_open((folder + "/model.gguf").c_str(), &p, &m);
         error = duet_model_error(m);
@@ -192,6 +193,12 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     CHECK(!equal_bits(changed_logits("gemma3", {"u .attention.sliding_window 4096"}), all_full));
     CHECK(equal_bits(changed_logits("exaone4-64layers-swa", {"- .attention.sliding_window"}),
                      changed_logits("exaone4-64layers-swa", {"u .attention.sliding_window 4096"})));
+    // where a bias chooses the experts of deepseek2, their scores are sigmoids though no key says so (GLM-4.7 Flash)
+    const std::vector<float> sigmoid = changed_logits("deepseek2", {});
+    CHECK(!sigmoid.empty());
+    for (const char* change : {"- .expert_gating_func", "u .expert_gating_func 0"})
+        CHECK(equal_bits(changed_logits("deepseek2", {change}), sigmoid));
+    CHECK(!equal_bits(changed_logits("deepseek2", {"u .expert_gating_func 1"}), sigmoid));
     // YaRN without its multiplier scales angles and scores by 1 + 0.1 ln 4; attn_factor, which is read with it, too
     const std::string none = "- .rope.scaling.yarn_log_multiplier", tiny = "f .rope.scaling.yarn_log_multiplier 1e-12",
                       by_4 = "f .rope.scaling.attn_factor 1.1386294361119891";
@@ -208,6 +215,51 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     CHECK(worst < 1e-4);
     CHECK(apart > 1e-2);
     CHECK(!equal_bits(changed_logits("mistral4", {by_4}), changed_logits("mistral4", {})));
+}
+
+TEST_CASE("tokens that the file suppresses have the logit -inf, in every row, and are never generated") {
+    const std::vector<float> plain = changed_logits("gemma4", {});
+    REQUIRE(!plain.empty());
+    const std::vector<int32_t> ids = read_folder(tiny_model_folder("gemma4")).ids;
+    const size_t n_vocab = plain.size() / ids.size();
+    // The prompt ends where neither of the two best tokens ends the text.
+    size_t n_prompt = 0;
+    int32_t best = 0, second = 0;
+    while (std::min(best, second) < 3) {
+        REQUIRE(n_prompt < ids.size());
+        std::vector<float> row(plain.data() + n_prompt * n_vocab, plain.data() + (n_prompt + 1) * n_vocab);
+        n_prompt++;
+        best = (int32_t)(std::max_element(row.begin(), row.end()) - row.begin());
+        row[(size_t)best] = row[7] = -INFINITY;
+        second = (int32_t)(std::max_element(row.begin(), row.end()) - row.begin());
+    }
+    const std::string line = "U tokenizer.ggml.suppress_tokens 7 " + std::to_string(best),
+                      folder = changed_model_folder("gemma4", {line});
+    for (const char* device : {"cpu", "emu32"}) {
+        const golden_model m(folder, nullptr, 1, false, device);
+        REQUIRE_MESSAGE(m.status == DUET_OK, m.error);
+        for (const int max_batch : {64, 5}) {  // one piece, and rows that are kept from several
+            const std::vector<float> got = feed(m, golden_session(m, 64, 1, max_batch).s, ids, ids.size(), 1);
+            REQUIRE(got.size() == plain.size());
+            std::vector<float> want = plain;
+            for (size_t row = 0; row < want.size(); row += n_vocab)
+                want[row + 7] = want[row + (size_t)best] = -INFINITY;
+            CHECK(equal_bits(got, want));
+        }
+        golden_session g(m, 64);
+        duet_sampler* greedy = nullptr;
+        REQUIRE(duet_sampler_create(1, &greedy) == DUET_OK);
+        REQUIRE(duet_sampler_set(greedy, "temp", 0) == DUET_OK);
+        duet_generation* generation = nullptr;
+        REQUIRE(duet_generate_begin(g.s, greedy, ids.data(), n_prompt, nullptr, &generation) == DUET_OK);
+        duet_token_event e{};
+        e.struct_size = sizeof e;
+        e.id = e.stop_reason = -1;  // none yet
+        while (e.id < 0 && e.stop_reason == DUET_STOP_NONE) REQUIRE(duet_generate_next(generation, &e) == DUET_OK);
+        CHECK(e.id == second);
+        duet_generation_free(generation);
+        duet_sampler_free(greedy);
+    }
 }
 
 TEST_CASE("families: a gate of another width than what it gates is refused") {
