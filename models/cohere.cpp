@@ -12,7 +12,7 @@ duet_status describe_cohere(graph_builder& g) {
     windowed_layers layers{.rope = g.rope()};
     if (g.arch == "cohere2") layers.window = (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30);
     else layers.rope_full = layers.rope;
-    layers.repeat(g.hp.n_blocks, 4);
+    layers.read_pattern(g, 4);
     windowed_blocks_part(g, x, block, layers);
     return output_part(g, x, {.scale = g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f)});
 }

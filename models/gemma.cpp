@@ -29,8 +29,7 @@ duet_status describe_gemma(graph_builder& g) {
     if (generation >= 2) {
         layers.window = (int32_t)g.u32("attention.sliding_window", false, generation == 2 ? 4096 : 0, 0, 1u << 30);
         layers.rope = layers.rope_full;
-        const uint32_t usual = generation == 2 ? 2 : 6;
-        layers.repeat(g.hp.n_blocks, g.per_layer("attention.sliding_window_pattern", false, {usual}, 1, 512)[0]);
+        layers.read_pattern(g, generation == 2 ? 2 : 6);
         // The 27B models scale by the model's width.
         const bool is_largest = g.hp.n_layers == (generation == 2 ? 46 : 62);
         if (is_largest) block.attn.scale = 1.0f / std::sqrt((float)g.hp.dim / (float)g.hp.n_heads[0]);

@@ -16,7 +16,7 @@ duet_status describe_gpt_oss(graph_builder& g) {
     const block_options block{.ffn_norm = "post_attention_norm", .attn = attn, .moe = &moe};
     windowed_layers layers{.window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30)};
     layers.rope = layers.rope_full = g.rope();
-    layers.repeat(g.hp.n_blocks, 2);
+    layers.read_pattern(g, 2);
     windowed_blocks_part(g, x, block, layers);
     return output_part(g, x);
 }

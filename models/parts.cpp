@@ -365,8 +365,12 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
 }
 
-void windowed_layers::repeat(int32_t n_blocks, uint32_t period, bool first_sees_all) {
-    for (uint32_t i = 0; i < (uint32_t)n_blocks; i++)
+void windowed_layers::read_pattern(graph_builder& g, uint32_t period, bool first_sees_all) {
+    const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));  // the period, or a flag for each block
+    const bool is_array = kv && kv->type == DUET_KV_ARRAY;
+    if (is_array) is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
+    else period = g.u32("attention.sliding_window_pattern", false, period, 0, 512);
+    for (uint32_t i = 0; i < (uint32_t)g.hp.n_blocks && !is_array; i++)
         is_windowed.push_back(period == 0 || i % period != (first_sees_all ? 0 : period - 1));
 }
 
@@ -375,10 +379,7 @@ windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_
     const uint32_t both = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
     windowed_layers l{.window = both ? (int32_t)both / 2 + 1 : 0, .rope_full = g.rope()};
     l.rope = g.rope({.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f), .scaling = false});
-    const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));
-    if (kv && kv->type == DUET_KV_ARRAY)
-        l.is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
-    else l.repeat(g.hp.n_blocks, g.u32("attention.sliding_window_pattern", false, period, 0, 512), first_sees_all);
+    l.read_pattern(g, period, first_sees_all);
     return l;
 }
 

@@ -101,8 +101,9 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
 struct windowed_layers {
     int32_t window = 0, rope = -1, rope_full = -1;
     std::vector<uint32_t> is_windowed = {};  // of each block
-    // Of `period` layers one sees all, the first or the last; 0: none does.
-    void repeat(int32_t n_blocks, uint32_t period, bool first_sees_all = false);
+    // Reads which layers those are. Where the file does not say, of `period` layers one sees all, the first or the
+    // last; 0: none does.
+    void read_pattern(graph_builder& g, uint32_t period, bool first_sees_all = false);
 };
 // Reads those of an encoder, whose file may say which layers they are.
 windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all);

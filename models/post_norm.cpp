@@ -21,7 +21,7 @@ duet_status describe_post_norm(graph_builder& g) {
     if (is_olmo || layers.window == 0) layers.rope_full = layers.rope;
     rope.scaling = false;
     if (is_olmo && layers.window) layers.rope = g.rope(rope);
-    layers.repeat(g.hp.n_blocks, 4);
+    layers.read_pattern(g, 4);
     windowed_blocks_part(g, x, block, layers);
     return output_part(g, x);
 }

@@ -193,6 +193,25 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     CHECK(!equal_bits(changed_logits("gemma3", {"u .attention.sliding_window 4096"}), all_full));
     CHECK(equal_bits(changed_logits("exaone4-64layers-swa", {"- .attention.sliding_window"}),
                      changed_logits("exaone4-64layers-swa", {"u .attention.sliding_window 4096"})));
+    // which layers have the window: the family's period, the file's, or a flag for each block
+    const struct {
+        const char *model, *period, *flags, *other;
+    } patterns[] = {{"gemma2", "2", "1 0 1", "0 1 0"},
+                    {"gemma3", "6", "1 1 1 1 1 0", "1 0 1 1 1 1"},
+                    {"gpt-oss", "2", "1 0", "0 1"},
+                    {"cohere2", "4", "1 1 1 0", "1 0 1 1"},
+                    {"olmo3", "4", "1 1 1 0", "0 1 1 1"}};
+    for (const auto& p : patterns) {
+        INFO(p.model);
+        const std::string u = "u .attention.sliding_window_pattern ", b = "B .attention.sliding_window_pattern ";
+        const std::vector<float> usual = changed_logits(p.model, {});
+        REQUIRE(!usual.empty());
+        CHECK(equal_bits(changed_logits(p.model, {u + p.period}), usual));
+        CHECK(equal_bits(changed_logits(p.model, {b + p.flags}), usual));
+        const std::vector<float> other = changed_logits(p.model, {b + p.other});
+        CHECK(!other.empty());
+        CHECK(!equal_bits(other, usual));
+    }
     // where a bias chooses the experts of deepseek2, their scores are sigmoids though no key says so (GLM-4.7 Flash)
     const std::vector<float> sigmoid = changed_logits("deepseek2", {});
     CHECK(!sigmoid.empty());
@@ -865,4 +884,24 @@ TEST_CASE("a scale beside a matrix: half the weights, times 2, are the same bits
     golden_session a(plain, 64), b(scaled, 64);
     const std::vector<int32_t> ids(c.ids.begin(), c.ids.begin() + 12);
     CHECK(feed(plain, a.s, ids, 12, 1) == feed(scaled, b.s, ids, 12, 1));
+}
+
+TEST_CASE("a scale of each expert's matrix, which NVFP4 files of mixtures have, is refused by its name") {
+    const test_folder made("duet-scale-");
+    const std::string name = "blk.0.ffn_up_exps.scale", folder = made.path.string();
+    gguf_file f;
+    gguf_writer w;
+    error_text err;
+    REQUIRE(f.open((tiny_model_folder("qwen3moe") + "/model.gguf").c_str(), err) == DUET_OK);
+    REQUIRE(w.copy_kv(f, err) == DUET_OK);
+    for (const gguf_tensor& t : f.tensors)
+        REQUIRE(w.add_tensor(t.name, t.type, t.n_dims, t.dims, t.data, err) == DUET_OK);
+    const std::vector<float> ones(8, 1.0f);
+    const int64_t n = (int64_t)ones.size();
+    REQUIRE(w.add_tensor(name, 0, 1, &n, ones.data(), err) == DUET_OK);
+    REQUIRE_MESSAGE(w.save((folder + "/model.gguf").c_str(), err) == DUET_OK, err.text);
+    const golden_model m(folder);
+    CHECK(m.status == DUET_ERR_UNSUPPORTED);
+    CHECK_MESSAGE(m.error.find("tensor " + name) != std::string::npos, m.error);
+    CHECK_MESSAGE(m.error.find("no code for a scale of each expert") != std::string::npos, m.error);
 }
