@@ -400,9 +400,12 @@ duet_status graph_builder::finish() {
     for (size_t i = 0; i < used.size(); i++) {
         const gguf_tensor& t = file.tensors[i];
         const int32_t block = block_of_tensor(t.name);
+        const bool is_scale = t.name.ends_with("_exps.scale");
         if (!used[i] && !is_ignored(t.name) && !(block >= hp.n_layers && block < hp.n_blocks))
-            fail_with(DUET_ERR_FORMAT, "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
-                                           ": architecture " + arch + " has no tensor of this name");
+            fail_with(is_scale ? DUET_ERR_UNSUPPORTED : DUET_ERR_FORMAT,
+                      "tensor " + printable(t.name) + ": at byte " + std::to_string(t.offset) +
+                          (is_scale ? ": no code for a scale of each expert; take the model in another number format"
+                                    : ": architecture " + arch + " has no tensor of this name"));
     }
     for (const op& o : graph.ops) {
         if (!has_matrix(o.kind)) want_f32(o.w);

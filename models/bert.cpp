@@ -33,12 +33,11 @@ void post_norm_block(graph_builder& g, int32_t layer, view x, const block_option
 duet_status describe_bert(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1, true})) return g.status;
     const view x = input_embedding(g);
-    const uint32_t n_kinds = 1u << 16;
     if (const gguf_tensor* kinds = g.file.find_tensor("token_types.weight")) {  // A text is of the first kind.
         const view kind = g.buffer("kind", g.hp.dim);
         op& embed = g.add(op_kind::embed, -1, {}, kind);
         embed.first_row = true;
-        embed.w = g.tensor("token_types.weight", true, g.hp.dim, std::min<int64_t>(kinds->dims[1], n_kinds));
+        embed.w = g.tensor("token_types.weight", true, g.hp.dim, std::min<int64_t>(kinds->dims[1], 1 << 16));
         g.add_scaled(-1, x, kind, x);
     }
     if (g.arch == "bert") add_positions(g, x);
