@@ -44,6 +44,15 @@ for shared in OFF ON; do
     "$work/use-$shared/use"
     echo "BUILD_SHARED_LIBS=$shared: good, $(pkg-config --modversion duet)"
 done
+# A project of C that says add_subdirectory: what links its program. The library is the one above, not built again.
+mkdir "$work/sub"
+sed "s|^find_package.*|add_subdirectory($PWD duet)|" "$work/CMakeLists.txt" >"$work/sub/CMakeLists.txt"
+cp "$work/use.c" "$work/sub/"
+cmake -G "Unix Makefiles" -S "$work/sub" -B "$work/use-sub" >>"$work/log"
+make -C "$work/use-sub" use.c.o >>"$work/log"
+(cd "$work/use-sub" && sh -c "$(sed "s|duet/libduet.a|$work/build-OFF/libduet.a|" CMakeFiles/use.dir/link.txt)")
+"$work/use-sub/use"
+echo "add_subdirectory: good"
 make install PREFIX="$work/prefix-make" >/dev/null
 PKG_CONFIG_PATH=$work/prefix-make/lib/pkgconfig
 # shellcheck disable=SC2046
