@@ -144,15 +144,17 @@ void prefix_index::finish() {
 }
 
 duet_status vocabulary::load(const gguf_file& file, error_text& err) {
-    std::string_view model;
+    std::string_view model, type;  // of the file: model, adapter, mmproj, imatrix
     DUET_TRY(file.get_string("tokenizer.ggml.model", false, &model, err));
+    DUET_TRY(file.get_string("general.type", false, &type, err));
+    if (type == "model") type = {};
     if (model.empty() && file.find("tokenizer.ggml.tokens"))
         return fail(err, DUET_ERR_FORMAT,
                     "%s: tokenizer.ggml.model: want the kind of the tokenizer of tokenizer.ggml.tokens, got nothing",
                     file.path.c_str());
     if (model.empty() || model == "no_vocab" || model == "none")
-        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: the file has no vocabulary",
-                    file.path.c_str());
+        return fail(err, DUET_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: the file has no vocabulary%s%s",
+                    file.path.c_str(), type.empty() ? "" : "; general.type: want model, got ", printable(type).c_str());
     if (model == "llama") kind = vocab_kind::spm;
     else if (model == "gpt2" || model == "gemma4") kind = vocab_kind::bpe;
     else if (model == "t5") kind = vocab_kind::unigram;

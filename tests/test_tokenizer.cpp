@@ -659,6 +659,8 @@ std::vector<vocab_case> hostile_vocabularies() {
     add("model absent", tiny(three, {1, 1, 1}).erase("tokenizer.ggml.model"), "tokenizer.ggml.model");
     add("nothing at all", raw_gguf().set("general.architecture", raw_text("llama")), "no vocabulary",
         DUET_ERR_UNSUPPORTED);
+    add("no model", raw_gguf().set("general.type", raw_text("imatrix")),
+        "the file has no vocabulary; general.type: want model, got imatrix", DUET_ERR_UNSUPPORTED);
     add("no_vocab", tiny(three, {1, 1, 1}).set("tokenizer.ggml.model", raw_text("no_vocab")), "no vocabulary",
         DUET_ERR_UNSUPPORTED);
     add("unknown model", tiny(three, {1, 1, 1}).set("tokenizer.ggml.model", raw_text("rwkv")), "rwkv",
