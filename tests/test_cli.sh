@@ -88,6 +88,13 @@ case_of "unknown device" 1 "device" "$run" -m "$model" -p x --device cuda
 case_of "argument too many" 2 "quotes" "$run" -m "$model" -p Once upon
 case_of "model without -m" 2 "such as -m" "$run" "$model"
 case_of "flag of other programs" 2 "--chat is the interactive mode" "$run" -m "$model" -p x -i
+case_of "flag of other programs for what happens anyway" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --ignore-eos --jinja --no_warmup
+case_of "flag of other programs, its value is not read" 2 "^run: -fa: there is nothing to choose" "$run" -m "$model" -p x -fa on
+case_of "flag of other programs: quantize" 2 "--type NAME=TYPE" "$bin/quantize" "$model" "$dir/none" Q8_0 --output-tensor-type Q6_K
+case_of "other programs' name of the cache type" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --ignore-eos --cache-type-k f32
+case_of "unknown short flag" 2 "^bench: unknown flag '-o'; usage:" "$bin/bench" -m "$model" -o json
+case_of "unknown flag that is far from all" 2 "^run: unknown flag '--keep'; usage:" "$run" -m "$model" -p x --keep 5
+case_of "unknown flag that is near one" 2 "did you mean --seed" "$run" -m "$model" -p x --sead 5
 case_of "bench of nothing" 2 "nothing to measure" "$bin/bench" -m "$model" -p 0 -n 0
 case_of "quantize: type of no tensor" 1 "no tensor has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
 case_of "two prompts" 2 "not both" "$run" -m "$model" -p x -f "$0"

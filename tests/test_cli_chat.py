@@ -166,6 +166,7 @@ for raw in (["--raw"], []):
     run(f"of another model {raw}", "-m", plain, "-p", "t300", "-n", "2", "-s", "1", "--ignore-eos", "--prompt-cache", cache, model=False, err="the prompt is computed anew")
 done = subprocess.run([run_path, "-m", chat, "-p", "hello", "--prompt-cache", path("none/cache")], capture_output=True)
 check("a cache in no folder", done.returncode == 1 and b"none/cache: cannot be written" in done.stderr, done.stderr)
+check("a cache in no folder: told before the answer", done.stdout == b"" and b"generated" not in done.stderr, done)
 check("nothing is left beside caches", not [n for n in os.listdir(folder.name) if n.startswith("cache") and len(n) > 6], os.listdir(folder.name))
 
 # ---- a chat without a terminal ----

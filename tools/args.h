@@ -49,6 +49,25 @@ inline bool parse_float(std::string_view text, double* out) {
     return r.ec == std::errc() && r.ptr == text.data() + text.size() && !text.empty() && !std::isnan(*out);
 }
 
+// Flags of llama.cpp's programs, which are looked up where a program has no flag of that name. With advice they are
+// refused, because the result would be another than was asked for; without advice they ask for what happens anyway.
+// clang-format off
+constexpr struct { const char *names, *advice; } kForeignFlags[] = {
+    {"--jinja --simple-io --no-display-prompt --prompt-cache-all --no-warmup -cb --cont-batching --metrics --allow-requantize", ""},
+    {"--color -fa --flash-attn --mlock --no-mmap --numa", "there is nothing to choose: leave it out"},
+    {"-i --interactive -r --reverse-prompt", "--chat is the interactive mode, --stop TEXT ends a text there"},
+    {"-st --single-turn", "-p without --chat asks once"},
+    {"-e --escape", "texts are taken as they are: a new line in -p comes from the shell, as $'a\\nb', or from -f FILE"},
+    {"-ctv --cache-type-v", "-ctk is for keys and values"},
+    {"-tb --threads-batch -ub --ubatch-size", "-t is for prompts, too, and -b is what is computed at once"},
+    {"-hf --hf-repo -mu --model-url", "nothing is downloaded: -m names a file"},
+    {"-mg --main-gpu -sm --split-mode -ts --tensor-split -dev --list-devices", "one device computes: --device names it, run --devices lists them"},
+    {"-ot --override-tensor -cmoe --cpu-moe", "-ncmoe N keeps the experts of the first N layers on the CPU"},
+    {"-md --model-draft --mmproj --lora --control-vector", "drafts, images, adapters and control vectors are not supported"},
+    {"--output-tensor-type --token-embedding-type --leave-output-tensor", "--type NAME=TYPE chooses a tensor's format, as output.weight=Q6_K"},
+};
+// clang-format on
+
 class tool_args {
   public:
     // Takes the flag's value ("" for flags without one). Returns "", or a text that says what is wrong with the value.
@@ -118,11 +137,6 @@ class tool_args {
     void positional(const char* name, const std::string& help, std::string* out) {
         positionals_.push_back({name, help, out});
     }
-    // Adds a flag that the help does not list.
-    void hidden(const std::string& names, const char* value, take_fn take) {
-        call(names, value, "", std::move(take));
-        options_.back().spelling.clear();
-    }
     // Adds a headline to the help, before the options that follow.
     void section(const char* title) { options_.push_back({{}, "", title, nullptr, ""}); }
 
@@ -155,7 +169,9 @@ class tool_args {
                 arg.resize(equals);
             }
             const option* opt = find(arg);
-            if (!opt) return usage_error("unknown flag '" + arg + "'" + nearest(arg));
+            const char* advice = opt ? nullptr : advice_of(arg);
+            if (advice && !*advice) continue;
+            if (!opt) return usage_error(advice ? arg + ": " + advice : "unknown flag '" + arg + "'" + nearest(arg));
             if (!*opt->value && equals != std::string::npos) return usage_error(arg + " takes no value");
             if (*opt->value && equals == std::string::npos) {
                 if (i + 1 >= words.size()) return usage_error(arg + " needs a value: " + opt->value);
@@ -203,6 +219,12 @@ class tool_args {
                 if (canonical(known) == canonical(name)) return &opt;
         return nullptr;
     }
+    // Returns the advice for another program's flag; NULL for a flag that nobody knows.
+    static const char* advice_of(const std::string& name) {
+        for (const auto& [names, advice] : kForeignFlags)
+            if ((" " + std::string(names) + " ").find(" " + canonical(name) + " ") != std::string::npos) return advice;
+        return nullptr;
+    }
     // Says how to give a flag a value that looks like a flag.
     static std::string as_value_hint(const option& opt, const std::string& value) {
         for (const std::string& name : opt.names)
@@ -214,10 +236,10 @@ class tool_args {
         if (before == "-p" || before == "--prompt") return " (a text of several words needs quotes)";
         return arg.ends_with(".gguf") ? " (is a flag missing before it, such as -m?)" : "";
     }
-    // Returns the known flag with the smallest edit distance, if that distance is small.
+    // Returns the known flag with the smallest edit distance, if that distance is small beside the name.
     std::string nearest(const std::string& name) const {
         std::string best;
-        size_t best_distance = name.size() < 5 ? 2 : 4;
+        size_t best_distance = std::min<size_t>(4, (name.size() + 2) / 3);
         std::vector<size_t> row;
         auto try_name = [&](const std::string& known) {
             row.resize(known.size() + 1);

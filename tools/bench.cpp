@@ -2,7 +2,6 @@
 // compares it with the memory bandwidth that it measures in the same run.
 // Owns: what is timed, and how results are shown. Must not know: anything behind runtime.h.
 // Main path: [tools/bench.cpp] -> runtime.h
-#include "args.h"
 #include "common.h"
 #include "json.h"
 #include "plot.h"

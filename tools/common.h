@@ -91,8 +91,8 @@ constexpr int32_t kMaxThreads = 1024;
 inline void add_device_flags(tool_args& args, model_options* options, bool with_threads = true) {
     if (with_threads)
         args.integer("-t, --threads", "N", "threads (0: one per physical core)", &options->n_threads, 0, kMaxThreads);
-    args.choice("-ctk, --cache-type", "f16|f32|q8_0", "number format of the attention cache (default f16)",
-                &options->cache_type);
+    args.choice("-ctk, --cache-type, --cache-type-k", "f16|f32|q8_0",
+                "number format of the attention cache (default f16; encoders' vectors: f32)", &options->cache_type);
     args.text("--device", "NAME",
               "where to compute: auto, cpu, cuda, hip, or a device of run --devices, as cuda:1 (default auto)",
               &options->device);
@@ -313,8 +313,10 @@ inline duet_status check_output(const std::string& path, std::initializer_list<s
     if (os::kind_of(path) > os::file_kind::regular)
         return error->set(DUET_ERR_IO, path + ": want a file, found a directory or a device");
     const std::string beside = path + ".part";
-    if (os::kind_of(beside) == os::file_kind::none && write_file(beside, "", error) == DUET_OK) os::remove(beside);
-    return error->status;
+    if (os::kind_of(beside) != os::file_kind::none) return DUET_OK;
+    if (const int why = os::replace_file(beside, "", false))
+        return error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
+    return os::remove(beside), DUET_OK;
 }
 
 inline duet_status write_stdout(std::string_view bytes, tool_error* error) {

@@ -1,7 +1,6 @@
 // tools/embed.cpp: the program `embed` prints a vector for each text, or the score of each text as an answer to a
 // query. Owns: reading texts, the form of the output. Must not know: how vectors are computed. Main path:
 // [tools/embed.cpp] -> runtime.h
-#include "args.h"
 #include "common.h"
 
 namespace {

@@ -135,14 +135,12 @@ void print_tensors(const duet_file* file, const inspect_options& o) {
     }
     if (o.json) std::printf("\n],\n\"totals\": [");
     else if (!totals.empty()) std::printf("totals\n");
-    bool is_first = true;
-    for (const auto& [type, sum] : totals) {
+    for (const auto& [type, sum] : totals)
         std::printf(o.json ? "%s\n  {\"type\": \"%s\", \"n_tensors\": %" PRId64 ", \"n_elems\": %" PRIu64
                              ", \"n_bytes\": %" PRIu64 "}"
                            : "%s  %-8s %5" PRId64 " tensors %15" PRIu64 " elements %15" PRIu64 " bytes\n",
-                    o.json && !is_first ? "," : "", type_name(type), sum.n_tensors, sum.n_elems, sum.n_bytes);
-        is_first = false;
-    }
+                    o.json && type != totals.begin()->first ? "," : "", type_name(type), sum.n_tensors, sum.n_elems,
+                    sum.n_bytes);
     if (o.json) std::printf("\n]");
 }
 

@@ -2,7 +2,6 @@
 // f32 (n_tok x n_vocab). Tests compare executors and files with it bit by bit.
 // Owns: reading ids, writing the file piece by piece. Must not know: text.
 // Main path: [tools/logits.cpp] -> runtime.h
-#include "args.h"
 #include "common.h"
 
 namespace {

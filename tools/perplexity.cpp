@@ -10,7 +10,6 @@
 //             the error of the mean times the result.
 //   stride    windows of n_ctx + stride/2 tokens, which begin stride tokens apart. BOS stands only where the text has
 //             it. The last `stride` tokens are predicted.
-#include "args.h"
 #include "common.h"
 
 #include <map>

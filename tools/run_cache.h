@@ -27,10 +27,11 @@ class prompt_cache {
     prompt_cache(std::string path, duet_session* session) : path_(std::move(path)), session_(session) {}
 
     // Puts the file's state into the session. Without a file nothing happens; a state that cannot be used is told, and
-    // everything is computed anew. Another file is an error: it would be written over.
+    // everything is computed anew. Another file is an error: it would be written over. So is a new one that cannot be
+    // written, before anything is computed.
     duet_status load(tool_error* error) const {
         std::string state;
-        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return DUET_OK;
+        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return check_output(path_, {}, error);
         if (!is_saved_state(path_, "DUETSEQ"))
             return error->set(DUET_ERR_FORMAT, path_ + ": want a saved state or a new file, found another file");
         if (!read_text(path_, &state, error, kMaxBytes))

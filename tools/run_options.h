@@ -1,7 +1,6 @@
 // tools/run_options.h: the command line of `run`.
 // Owns: flags, their names and ranges. Must not know: what is done with them.
 #pragma once
-#include "args.h"
 #include "common.h"
 
 struct run_options {
@@ -57,18 +56,6 @@ inline void add_sampler_flags(tool_args& args, run_options* options) {
                   options->seed = (uint64_t)n;
                   return std::string();
               });
-}
-
-// Flags of other programs. Those of the first list would change the result, so they are refused with advice. Those of
-// the second ask for what happens anyway.
-inline void add_foreign_flags(tool_args& args) {
-    auto refuse = [&](const char* names, const char* value, const char* advice) {
-        args.hidden(names, value, [advice](const std::string&) { return std::string(advice); });
-    };
-    refuse("-r, --reverse-prompt", "TEXT", "--stop TEXT ends the text there, --chat is the interactive mode");
-    refuse("-i, --interactive", "", "--chat is the interactive mode");
-    for (const char* names : {"--no-display-prompt", "--simple-io", "--jinja", "--prompt-cache-all"})
-        args.hidden(names, "", [](const std::string&) { return std::string(); });
 }
 
 // What the model may write, and what is kept between runs.
@@ -160,7 +147,6 @@ inline void add_flags(tool_args& args, run_options* o) {
     add_chat_flags(args, o);
     add_output_flags(args, o);
     add_sampler_flags(args, o);
-    add_foreign_flags(args);
     args.section("Exit code: 0 done (also after Ctrl-C, which ends the text; a second one kills), 1 failed, 2 wrong "
                  "command line.\n");
 }

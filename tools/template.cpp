@@ -1,7 +1,6 @@
 // tools/template.cpp: the program `template` renders messages with a chat template. It also renders many JSON lines,
 // for tests against a reference.
 // Main path: [tools/template.cpp] -> runtime.h -> models/template
-#include "args.h"
 #include "common.h"
 #include "json.h"
 

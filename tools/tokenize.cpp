@@ -1,7 +1,6 @@
 // tools/tokenize.cpp: the program `tokenize` turns text into token ids, printed as a JSON array, and ids into text.
 // Must not know: anything that runtime.h does not say.
 // Main path: [tools/tokenize.cpp] -> runtime.h -> runtime.cpp -> models/tokenizer.cpp
-#include "args.h"
 #include "common.h"
 
 namespace {

@@ -38,6 +38,14 @@ def ready(*flags):
     return [DEMO, "--embeddings", "-c", "8192", *flags]
 
 
+def test_the_cache_type_is_that_of_vectors_too(start):
+    """The bits of bin/embed with the same flag."""
+    embed = os.path.join(os.path.dirname(SERVE), "embed")
+    for kind in ("f16", "f32", "q8_0"):
+        raw = subprocess.run([embed, "-m", DEMO, "-p", "Once upon a time", "--raw", "-ctk", kind], capture_output=True, check=True).stdout
+        assert vectors(start(DEMO, "--embeddings", "-ctk", kind), ["Once upon a time"]) == [raw], kind
+
+
 def test_a_stream_goes_on_while_texts_are_embedded(start):
     server = start(*ready())
     vectors(server, ["a"])

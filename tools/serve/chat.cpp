@@ -150,7 +150,7 @@ duet_status try_template(server* s, tool_error* error) {
     s->chat_error = duet_chat_error(made);
     const bool was_asked = p.chat_template || p.template_name || p.form;
     if (was_asked || status == DUET_ERR_MEMORY) return error->set(status, s->chat_error);
-    std::fprintf(stderr, "serve: no chat: %s\n", s->chat_error.c_str());
+    std::fprintf(stderr, "serve: no chat: %s (--chat-template NAME or FILE)\n", s->chat_error.c_str());
     return DUET_OK;
 }
 

@@ -40,11 +40,11 @@ void add_flags(tool_args& args, server_options* o) {
     add_model_path(args, &o->model);
     args.text("--host", "ADDRESS", "where to listen: an address, a name, or unix:/path (default 127.0.0.1)", &o->host);
     args.integer("--port", "N", "port (default 8080; 0: a free one)", &o->port, 0, 65535);
-    args.integer("--slots", "N", "answers made at the same time (default 8)", &o->n_slots, 1, 256);
+    args.integer("--slots, -np, --parallel", "N", "answers made at the same time (default 8)", &o->n_slots, 1, 256);
     args.integer("-c, --ctx-size", "N",
                  "tokens every slot may hold (default 0: what the model was trained with, at most 4096)",
                  &o->model.n_ctx, 0, 1 << 30);
-    args.call("--alias", "NAME,...", "names of the model in requests (default: the file's name)",
+    args.call("-a, --alias", "NAME,...", "names of the model in requests (default: the file's name)",
               [o](const std::string& text) {
                   o->aliases = split(text);
                   return std::string(o->aliases.empty() ? "want names" : "");
@@ -67,8 +67,8 @@ void add_flags(tool_args& args, server_options* o) {
     args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or its name", &o->chat_template);
     args.text("--tool-parser", "auto|NAME", "how it writes calls (default auto: as its template shows)", &o->tool_form);
     args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
-    args.flag("--no-page", "serve no page for browsers at /", &o->no_page);
-    args.flag("--embeddings", "serve /v1/embeddings (default: of encoders only)", &o->embeddings);
+    args.flag("--no-page, --no-webui", "serve no page for browsers at /", &o->no_page);
+    args.flag("--embeddings, --embedding", "serve /v1/embeddings (default: of encoders only)", &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
                   for (std::string origin : split(lower(text))) {
@@ -180,7 +180,7 @@ duet_status plan_embedder(server* s, engine_params* engine, duet_memory_plan* pl
     p.n_ctx = s->n_ctx;
     p.n_seqs = s->options.n_slots;
     p.cache_tokens = p.n_ctx + 64ll * p.n_seqs;
-    p.cache_type = s->info.is_encoder ? DUET_CACHE_F32 : DUET_CACHE_F16;
+    p.cache_type = s->info.is_encoder ? DUET_CACHE_F32 : s->options.model.cache_type;
     plan->struct_size = sizeof *plan;
     const duet_status status = engine->embeds ? duet_session_plan(s->model, &p, plan) : DUET_OK;
     return status ? error->set(status, duet_model_error(s->model)) : DUET_OK;
