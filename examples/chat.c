@@ -1,6 +1,6 @@
 /* examples/chat.c: a chat with history. Answers are printed as they come; Ctrl-C stops one, as a stop button would.
- * C99. cc examples/chat.c $(pkg-config --cflags --libs duet) -o chat && ./chat model.gguf A second argument names a
- * built-in template (chatml, ...), for files without one.
+ *   cc examples/chat.c $(pkg-config --cflags --libs duet) -o chat && ./chat model.gguf
+ * C99. A second argument names a built-in template (chatml, ...), for files without one.
  */
 #include <runtime.h>
 #include <signal.h>

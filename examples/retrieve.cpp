@@ -1,6 +1,8 @@
 // examples/retrieve.cpp: asks a folder of texts: the passages that are nearest to a question, by the vectors of an
-// embedding model. c++ -std=c++20 -I.. retrieve.cpp -lduet -o retrieve && ./retrieve model.gguf folder "a question"
-#include "runtime.h"
+// embedding model. C++20.
+//   c++ -std=c++20 examples/retrieve.cpp $(pkg-config --cflags --libs duet) -o retrieve
+//   ./retrieve model.gguf folder "a question"
+#include <runtime.h>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

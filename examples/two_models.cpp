@@ -1,6 +1,6 @@
 // examples/two_models.cpp: two models at once, each in a thread of its own, both told the same beginning. C++17.
-//   c++ -std=c++17 examples/two_models.cpp $(pkg-config --cflags --libs duet) -o two && ./two a.gguf b.gguf "Once upon
-//   a time"
+//   c++ -std=c++17 examples/two_models.cpp $(pkg-config --cflags --libs duet) -o two
+//   ./two a.gguf b.gguf "Once upon a time"
 // Nothing is shared and nothing is locked: the library keeps no state outside its handles. Ctrl-C stops both.
 #include <runtime.h>
 #include <algorithm>
@@ -26,8 +26,8 @@ struct storyteller {
     void tell(const char* path, const std::string& beginning, int n_threads);
 };
 
-static std::atomic<bool> is_stopped{
-    false};  // the callbacks look at it; duet_session_cancel would stop long prompts too
+// The callbacks look at it; duet_session_cancel would stop long prompts, too.
+static std::atomic<bool> is_stopped{false};
 
 static int32_t add_text(void* text, const duet_token_event* event) {
     ((std::string*)text)->append(event->text, event->n_bytes);
