@@ -24,7 +24,8 @@
 ## config=C         release (default), debug, sanitize (address + undefined), tsan (threads), coverage, fuzz, shared
 ## CXX=...          compiler: g++ 12, clang++ 15, or newer; "ccache g++"; aarch64-linux-gnu-g++ with BUILD=build/aarch64
 ##                  LDFLAGS=-static (tests/arm.sh); x86_64-w64-mingw32-g++-posix for Windows (docs/windows.md)
-## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added
+## CXXFLAGS=...     optimization, -O3 by default; CPPFLAGS, LDFLAGS, LDLIBS are added. What is built already is not built again
+##                  for another compiler or other flags: make clean, or another BUILD
 ## BUILD=...        folder of the objects, build/<config> by default, build/windows for Windows; only build/release puts programs at ./run and bin/
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
 ## DESTDIR=...      is put before PREFIX by install; LIBDIR=lib/x86_64-linux-gnu: where the library goes under PREFIX
