@@ -367,6 +367,16 @@ kvs = b"".join(text(k) + struct.pack("<I", 8) + text(v) for k, v in (("general.a
 open(sys.argv[1], "wb").write(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + kvs)' "$dir/wide.gguf"
     case_of "inspect: a long text" 0 "" "$bin/inspect" "$dir/wide.gguf"
     holds "inspect: a long text is not cut inside a character" grep -q '漢"\.\.\. (301 bytes)' "$dir/out"
+    python3 -c '
+import struct, sys
+text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+head = b"GGUF" + struct.pack("<IQQ", 3, 2, 1) + text("general.architecture") + struct.pack("<I", 8) + text("llama")
+for i, name in enumerate(("rope_freqs.weight", "output_norm.weight")):
+    head += text(name) + struct.pack("<IQIQ", 1, 8, 0, 32 * i)
+open(sys.argv[1], "wb").write(head + bytes(-len(head) % 32) + struct.pack("<16f", *[1e30] * 16))' "$dir/large.gguf"
+    case_of "inspect --check: a large weight" 1 "" "$bin/inspect" --check "$dir/large.gguf"
+    holds "inspect --check: a large weight is found" grep -q "output_norm.weight: element 0 .*want a value of at most 1.8e+19" "$dir/out"
+    holds "inspect --check: a large divisor of a frequency is none" sh -c "! grep -q rope_freqs '$dir/out'"
 fi
 echo old >"$dir/old.svg"
 case_of "bench --plot, no model" 1 "cannot be opened" "$bin/bench" -m "$dir/none" --plot "$dir/old.svg"
