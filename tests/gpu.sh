@@ -12,6 +12,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 device=${1:-}
 shape=${2:-8b}
+case $device in
+    '' | cuda* | hip* | emu32 | emu64) ;;
+    *) echo "usage: tests/gpu.sh [DEVICE] [SHAPE]: want cuda, hip, emu32 or emu64, got $device" >&2; exit 2 ;;
+esac
 data=${DUET_TEST_DATA:-../shared/data}
 build=${BUILD:-build/release}
 bin=bin run=./run
