@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/macos.sh: the library and every program compiled and linked for macOS on ARM and x86-64 by zig's C++ compiler (PyPI's package ziglang, in
+# tests/macos.sh: the library, run and bench compiled and linked for macOS on ARM and x86-64 by zig's C++ compiler (PyPI's package ziglang, in
 # build/zig). Nothing is run: there is no macOS here.
 #   tests/macos.sh                      both processors
 #   tests/macos.sh aarch64              one of them
