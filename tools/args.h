@@ -54,7 +54,7 @@ inline bool parse_float(std::string_view text, double* out) {
 // clang-format off
 constexpr struct { const char *names, *advice; } kForeignFlags[] = {
     {"--jinja --simple-io --no-display-prompt --prompt-cache-all --no-warmup -cb --cont-batching --metrics --allow-requantize", ""},
-    {"--color -fa --flash-attn --mlock --no-mmap --numa", "there is nothing to choose: leave it out"},
+    {"--color -fa --flash-attn --mlock --numa", "there is nothing to choose: leave it out"},
     {"-i --interactive -r --reverse-prompt", "--chat is the interactive mode, --stop TEXT ends a text there"},
     {"-st --single-turn", "-p without --chat asks once"},
     {"-e --escape", "texts are taken as they are: a new line in -p comes from the shell, as $'a\\nb', or from -f FILE"},
