@@ -1,14 +1,8 @@
 // cpu/bandwidth.cpp: measures the read bandwidth of this machine's memory. Generation is compared with this limit.
 // Must not know: families, ops.
-// Main path: runtime/bandwidth.cpp -> [cpu/bandwidth.cpp] -> cpu/threads.h
+// Main path: runtime/bandwidth.cpp -> [cpu/bandwidth.cpp] -> cpu/context.h
+#include "context.h"
 #include "executor.h"
-#include "threads.h"
-#include "../models/os.h"
-
-#include <algorithm>
-#include <cstring>
-#include <new>
-#include <vector>
 
 namespace duet {
 namespace {
@@ -18,7 +12,6 @@ namespace {
 constexpr size_t kBytes = 192u << 20, kLargeBytes = 640u << 20;
 constexpr size_t kVisit = 256;  // bytes of a stream that are read in turn with the others
 constexpr size_t kPage = 4096, kPiece = 1u << 20;
-constexpr std::align_val_t kHugePage{2u << 20};
 constexpr int kPasses = 3;
 
 // Reads n bytes of each stream; the streams lie `apart` bytes apart. The result keeps the compiler from dropping the
@@ -42,15 +35,11 @@ double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patt
     if (n_free && n_free < 2 * kBytes) return 0;
     const size_t n_bytes = n_free / 8 >= kLargeBytes ? kLargeBytes : kBytes;
     thread_pool pool;
-    std::vector<double> gbps((size_t)n_patterns * kPasses);  // first, because it may throw
-    // Not every C library has aligned_alloc.
-    uint8_t* data = (uint8_t*)::operator new(n_bytes, kHugePage, std::nothrow);
-    if (!data || !pool.start(n_threads)) {
-        ::operator delete(data, kHugePage);
-        return 0;
-    }
-    // Small pages would measure the page tables: a mapped file is read up to 40 % faster than small pages.
-    os_use_large_pages(data, n_bytes);
+    std::vector<double> gbps((size_t)n_patterns * kPasses);
+    // It has large pages. Small ones would measure the page tables: a mapped file is read up to 40 % faster.
+    aligned_memory memory;
+    if (!memory.allocate(n_bytes) || !pool.start(n_threads)) return 0;
+    uint8_t* const data = (uint8_t*)memory.data;
     // Each thread reads a part of its own. A piece of work takes some pages of each of the part's streams.
     const size_t part = n_bytes / (size_t)n_threads / kPage * kPage;
     std::atomic<uint64_t> keep{0};
@@ -68,7 +57,6 @@ double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patt
         gbps[(size_t)(i % n_patterns * kPasses + i / n_patterns)] =
             (double)(step * n * (size_t)(n_threads * n_steps)) / (double)ns_since(start);
     }
-    ::operator delete(data, kHugePage);
     // Each pattern's median is taken, because the speeds compared with it are not best moments either.
     double best = 0;
     for (auto at = gbps.begin(); at != gbps.end(); at += kPasses) {

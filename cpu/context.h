@@ -18,21 +18,15 @@ namespace duet {
 // Zeroed, 64-byte aligned memory. The system provides its pages when they are first touched.
 struct aligned_memory {
     void* data = nullptr;
-    size_t n_bytes = 0;
-    aligned_memory() = default;
-    aligned_memory(const aligned_memory&) = delete;
-    aligned_memory& operator=(const aligned_memory&) = delete;
-    ~aligned_memory() { free(block_); }
     bool allocate(size_t n) {
-        n_bytes = n;
-        block_ = calloc(n + 64, 1);
-        data = (void*)(((uintptr_t)block_ + 63) & ~(uintptr_t)63);
+        block_.reset(calloc(n + 64, 1));
+        data = (void*)(((uintptr_t)block_.get() + 63) & ~(uintptr_t)63);
         if (block_) os_use_large_pages(data, n);
         return block_ != nullptr;
     }
 
   private:
-    void* block_ = nullptr;
+    std::unique_ptr<void, void (*)(void*)> block_{nullptr, free};
 };
 
 // The sizes that the CPU needs beside those of models/layout.h. plan() and create() both compute them here.

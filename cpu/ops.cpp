@@ -376,9 +376,6 @@ duet_status cpu_plan(const model_graph& g, const exec_limits& limits, int32_t n_
 
 duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t n_threads, const char* isa, void** out,
                        error_text& err) {
-    exec_plan plan;
-    DUET_TRY(cpu_plan(g, limits, n_threads, &plan, err));
-    const exec_memory& need = plan.host;
     auto c = std::make_unique<cpu_context>(g, limits);
     c->kernels = find_cpu_kernels(isa, limits.fast);
     if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
@@ -395,7 +392,8 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
         !c->scratch.allocate(c->layout.thread_bytes * (size_t)n_threads))
         return fail(err, DUET_ERR_MEMORY,
                     "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
-                    (unsigned long long)(need.cache_bytes >> 20), (unsigned long long)(need.work_bytes >> 20));
+                    (unsigned long long)c->layout.cache_bytes >> 20,
+                    (unsigned long long)c->layout.work_bytes(n_threads) >> 20);
     uint8_t* at = (uint8_t*)c->cache.data;
     for (size_t i = 0; i < g.groups.size(); i++) {
         c->group_pages.push_back(at);

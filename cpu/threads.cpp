@@ -1,4 +1,4 @@
-// cpu/threads.cpp: the pool that cpu/threads.h describes, and the number of cores.
+// cpu/threads.cpp: the pool that cpu/threads.h describes.
 // Main path: cpu/threads.h -> [cpu/threads.cpp]
 #include "threads.h"
 #include "../models/executor.h"
@@ -12,8 +12,6 @@
 #include <vector>
 
 namespace duet {
-
-int physical_cores() { return os_physical_cores(); }
 
 namespace {
 inline void relax() {
@@ -117,7 +115,7 @@ bool thread_pool::start(int n_threads) {
     impl_ = std::make_unique<impl>();
     impl_->ranges = std::make_unique<piece_range[]>((size_t)n_threads);
     impl_->n_threads = n_threads;
-    if (n_threads > 2 * physical_cores()) impl_->spin_ns = kCrowdedSpinNs;
+    if (n_threads > 2 * os_physical_cores()) impl_->spin_ns = kCrowdedSpinNs;
     try {
         for (int i = 1; i < n_threads; i++) impl_->threads.emplace_back([p = impl_.get(), i] { p->worker(i); });
     } catch (const std::system_error&) { return false; }

@@ -9,9 +9,6 @@
 
 namespace duet {
 
-// Returns the number of physical cores that this process may use, at least 1.
-int physical_cores();
-
 class thread_pool {
   public:
     thread_pool();

@@ -48,14 +48,20 @@ struct os_machine {
     std::string cpu_name;  // "" where nobody knows
     uint64_t memory_bytes = 0, free_bytes = 0;
 };
-os_machine os_describe();
-// Returns what follows "key ... :" in a file of /proc, and without a key its first line; "" where there is none.
+// Where control groups are mounted and those of the process are listed, absolute. Containers are limited by them. Only
+// on Linux. Sources: its cgroup-v2.rst (cpu.max, memory.max); of version 1, sched-bwc.rst and memory.rst.
+struct os_groups {
+    std::string root = "/sys/fs/cgroup", list = "/proc/self/cgroup";
+};
+os_machine os_describe(const os_groups& at = {});  // no more memory than the control groups leave the process
+// Returns what follows "key ... :", or the key alone, in a file of /proc, and without a key its first line; "" where
+// there is none.
 std::string os_value_in(const std::string& path, std::string_view key = {});  // not on Windows
 int os_physical_cores();  // of those that the process may use; at most os_cpu_quota(), at least 1
-// Returns how many CPUs' time the process's control groups leave it, rounded up; containers are limited so. 1 to 1024,
-// which also stands for no limit. root: where they are mounted, absolute. Only on Linux. Source: its
-// cgroup-v2.rst (cpu.max) and sched-bwc.rst (version 1).
-int os_cpu_quota(const std::string& root = "/sys/fs/cgroup");
+// Returns how many CPUs' time the control groups leave the process, rounded up. 1 to 1024, which also stands for no
+// limit. Only on Linux.
+int os_cpu_quota(const os_groups& at = {});
+int os_system_number(const char* name);               // of sysctl; 0: there is none. Only on macOS.
 void os_use_large_pages(void* data, size_t n_bytes);  // advice for large blocks; large pages save TLB misses
 std::tm os_local_time();
 #ifdef _WIN32

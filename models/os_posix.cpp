@@ -9,6 +9,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <sys/mman.h>
@@ -43,7 +44,8 @@ std::string os_value_in(const std::string& path, std::string_view key) {
     while (file && value.empty() && std::fgets(part, sizeof part, file)) {
         const std::string_view line(part, strcspn(part, "\n"));
         if (line.substr(0, key.size()) == key)
-            value = line.substr(std::min(line.size(), line.find_first_not_of(" \t", line.find(':') + 1)));
+            value = line.substr(
+                std::min(line.size(), line.find_first_not_of(" \t", std::max(key.size(), line.find(':') + 1))));
     }
     if (file) std::fclose(file);
     return std::string(value);
@@ -108,7 +110,13 @@ bool os_is_special(const char* path) {
 }
 
 #if defined(__APPLE__)
-os_machine os_describe() {
+int os_system_number(const char* name) {
+    int n = 0;
+    size_t n_bytes = sizeof n;
+    return sysctlbyname(name, &n, &n_bytes, nullptr, 0) == 0 ? n : 0;
+}
+
+os_machine os_describe(const os_groups&) {
     os_machine m;
     char name[128] = "";
     size_t n_name = sizeof name, n_memory = sizeof m.memory_bytes;
@@ -117,24 +125,57 @@ os_machine os_describe() {
     return m;
 }
 #else
-os_machine os_describe() {
-    const auto kib = [](const char* key) {
-        return strtoull(os_value_in("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
-    };
-    return {os_value_in("/proc/cpuinfo", "model name"), kib("MemTotal"), kib("MemAvailable")};
+namespace {
+
+uint64_t number_in(const std::string& path, std::string_view key = {}) {
+    return strtoull(os_value_in(path, key).c_str(), nullptr, 10);  // 0: "max", or there is none
 }
 
-int os_cpu_quota(const std::string& root) {
+// Calls each(folder, is_old) for the process's control group of this kind and for the groups around it, whose limits
+// hold for it, too. is_old: of version 1. In a container its own group is the root, and what is listed may be the path
+// on the host.
+template <class F>
+void for_groups(const os_groups& at, const std::string& kind, F each) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(at.list.c_str(), "re"), std::fclose);
+    for (char text[4096]; file && std::fgets(text, sizeof text, file.get());) {  // "4:cpu,cpuacct:/a/b", or "0::/a/b"
+        const std::string line(text, strcspn(text, "\n"));
+        const size_t from = line.find(':') + 1, path = line.find(":/");
+        const std::string kinds = "," + line.substr(from, path - from) + ",",
+                          top = at.root + (kinds == ",," ? "" : "/" + kind);
+        if (path == line.npos || (kinds != ",," && kinds.find("," + kind + ",") == line.npos)) continue;
+        std::string folder = top + line.substr(path + 1);
+        for (; folder.size() >= top.size(); folder.resize(folder.rfind('/'))) each(folder, kinds != ",,");
+    }
+}
+
+}  // namespace
+
+os_machine os_describe(const os_groups& at) {
+    os_machine m{os_value_in("/proc/cpuinfo", "model name"), number_in("/proc/meminfo", "MemTotal") * 1024,
+                 number_in("/proc/meminfo", "MemAvailable") * 1024};
+    for_groups(at, "memory", [&](const std::string& group, bool is_old) {
+        const std::string total = is_old ? "total_" : "", stat = group + "/memory.stat";
+        // The pages of files make room for others.
+        const uint64_t limit = number_in(group + (is_old ? "/memory.limit_in_bytes" : "/memory.max")),
+                       used = number_in(group + (is_old ? "/memory.usage_in_bytes" : "/memory.current")),
+                       files = number_in(stat, total + "inactive_file") + number_in(stat, total + "active_file");
+        if (limit == 0) return;
+        m.memory_bytes = std::min(m.memory_bytes, limit);
+        m.free_bytes = std::min(m.free_bytes, limit - std::min(limit, used - std::min(used, files)));
+    });
+    return m;
+}
+
+int os_cpu_quota(const os_groups& at) {
     long long least = 1024;
-    const auto take = [&](const std::string& text) {
+    for_groups(at, "cpu", [&](const std::string& group, bool is_old) {
         long long quota = 0, period = 0;
+        const std::string text =
+            is_old ? os_value_in(group + "/cpu.cfs_quota_us") + " " + os_value_in(group + "/cpu.cfs_period_us")
+                   : os_value_in(group + "/cpu.max");
         if (sscanf(text.c_str(), "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
             least = std::min(least, (quota - 1) / period + 1);
-    };
-    // A group's limit holds for the groups in it, too. In a container, its own group is the root.
-    std::string group = root + os_value_in("/proc/self/cgroup", "0::").erase(0, 1);  // ":/a/b"
-    for (; group.size() >= root.size(); group.resize(group.rfind('/'))) take(os_value_in(group + "/cpu.max"));
-    take(os_value_in(root + "/cpu/cpu.cfs_quota_us") + " " + os_value_in(root + "/cpu/cpu.cfs_period_us"));
+    });
     return (int)least;
 }
 #endif
@@ -143,7 +184,7 @@ int os_physical_cores() {
     const int logical = std::max(1, (int)std::thread::hardware_concurrency());
 #if defined(__linux__)
     cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return logical;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return std::min(logical, os_cpu_quota());
     std::set<std::string> cores;  // by the numbers of their threads
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &mask)) continue;
@@ -153,9 +194,7 @@ int os_physical_cores() {
     }
     return std::clamp((int)cores.size(), 1, os_cpu_quota());
 #elif defined(__APPLE__)
-    int n = 0;
-    size_t n_bytes = sizeof n;
-    return sysctlbyname("hw.physicalcpu", &n, &n_bytes, nullptr, 0) == 0 && n > 0 ? n : logical;
+    return std::clamp(os_system_number("hw.physicalcpu"), 1, logical);
 #else
     return logical;
 #endif

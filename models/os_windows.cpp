@@ -175,7 +175,7 @@ bool os_is_special(const char* path) {
     return type != FILE_TYPE_DISK;
 }
 
-os_machine os_describe() {
+os_machine os_describe(const os_groups&) {
     os_machine m;
     wchar_t name[128] = L"";
     DWORD n_bytes = sizeof name - sizeof name[0];

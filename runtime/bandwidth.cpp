@@ -3,7 +3,7 @@
 // Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
 #include "devices.h"
 #include "../cpu/executor.h"
-#include "../cpu/threads.h"
+#include "../models/os.h"
 
 #include <algorithm>
 
@@ -42,7 +42,7 @@ double gpu_copy_gbps(const char* id) {
 constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {4, 512}, {8, 512}};
 
 double measure_bandwidth(const char* device, int32_t n_threads) {
-    n_threads = n_threads > 0 ? std::min(n_threads, 1024) : physical_cores();
+    n_threads = n_threads > 0 ? std::min(n_threads, 1024) : os_physical_cores();
     read_pattern one{0, 0};
     int n_read = 0;
     if (!device || strcmp(device, "cpu") == 0) return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns));

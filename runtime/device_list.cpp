@@ -5,7 +5,6 @@
 #include "guard.h"
 #include "devices.h"
 #include "../cpu/kernels.h"
-#include "../cpu/threads.h"
 #include "../models/os.h"
 
 #include <algorithm>
@@ -144,7 +143,7 @@ bool may_have_card() {
 duet_status tell_devices(duet_device_fn each, void* user, error_text&) {
     const std::vector<gpu_found> gpus = list_gpus();
     const os_machine machine = os_describe();
-    const std::string n_cores = std::to_string(physical_cores()) + " cores";
+    const std::string n_cores = std::to_string(os_physical_cores()) + " cores";
     auto cpu = sized<duet_device_info>();
     cpu.id = "cpu";
     cpu.name = machine.cpu_name.empty() ? "CPU" : machine.cpu_name.c_str();

@@ -6,7 +6,7 @@
 #include "../quant/formats.h"
 #include "../cpu/executor.h"
 #include "../cpu/kernels.h"
-#include "../cpu/threads.h"
+#include "../models/os.h"
 #include "../quant/exact.h"
 
 #include <algorithm>
@@ -77,7 +77,7 @@ duet_status choose_device(duet_model& m) {
                     cpu_isa_names());
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
         return fail(err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
-    m.n_threads = m.params.n_threads ? m.params.n_threads : physical_cores();
+    m.n_threads = m.params.n_threads ? m.params.n_threads : os_physical_cores();
     m.isa = isa;
     if (m.params.gpu_recording < -1 || m.params.gpu_recording > 2)
         return fail(err, DUET_ERR_ARG, "gpu_recording: want -1, 0, 1 or 2, got %d", m.params.gpu_recording);

@@ -213,34 +213,104 @@ TEST_CASE("choice: the ways of a matmul are all there are, the best guess first"
 }
 
 #if defined(__linux__)
+namespace {
+
+// Control groups of its own: the folder where they are mounted, and the list that says which are the process's.
+struct fake_groups {
+    const std::string folder =
+        std::filesystem::temp_directory_path().string() + "/duet-groups-" + std::to_string(getpid());
+    const os_groups at{folder + "/mounted", folder + "/list"};
+
+    explicit fake_groups(const char* list) { write("/list", list); }
+    ~fake_groups() { std::filesystem::remove_all(folder); }
+    void write(const std::string& name, const std::string& text) const {
+        std::filesystem::create_directories(std::filesystem::path(folder + name).parent_path());
+        std::ofstream(folder + name) << text << "\n";
+    }
+};
+
+}  // namespace
+
 TEST_CASE("threads: a container's limit of CPU time, of both versions of control groups") {
-    const std::string root =
-        std::filesystem::temp_directory_path().string() + "/duet-quota-" + std::to_string(getpid());
-    const auto quota = [&](const char* now, const char* old_quota, const char* old_period) {
-        std::filesystem::remove_all(root);
-        std::filesystem::create_directories(root + "/cpu");
-        const auto write = [&](const std::string& name, const char* text) {
-            if (text) std::ofstream(root + name) << text << "\n";
+    {
+        const fake_groups now("0::/\n");
+        CHECK(os_cpu_quota(now.at) == 1024);
+        const auto quota = [&](const char* text) {
+            now.write("/mounted/cpu.max", text);
+            return os_cpu_quota(now.at);
         };
-        write("/cpu.max", now);
-        write("/cpu/cpu.cfs_quota_us", old_quota);
-        write("/cpu/cpu.cfs_period_us", old_period);
-        return os_cpu_quota(root);
-    };
-    CHECK(quota(nullptr, nullptr, nullptr) == 1024);
-    CHECK(quota("max 100000", nullptr, nullptr) == 1024);
-    CHECK(quota("200000 100000", nullptr, nullptr) == 2);
-    CHECK(quota("150000 100000", nullptr, nullptr) == 2);
-    CHECK(quota("1000 100000", nullptr, nullptr) == 1);
-    CHECK(quota("9223372036854775807 1", nullptr, nullptr) == 1024);
-    for (const char* wrong : {"", "x", "100000", "-5 100000", "100000 0"})
-        CHECK(quota(wrong, nullptr, nullptr) == 1024);
-    CHECK(quota(nullptr, "-1", "100000") == 1024);
-    CHECK(quota(nullptr, "250000", "100000") == 3);
-    CHECK(quota(nullptr, "250000", nullptr) == 1024);
-    std::filesystem::remove_all(root);
-    CHECK(os_cpu_quota(root) == 1024);
+        CHECK(quota("max 100000") == 1024);
+        CHECK(quota("200000 100000") == 2);
+        CHECK(quota("150000 100000") == 2);
+        CHECK(quota("1000 100000") == 1);
+        CHECK(quota("9223372036854775807 1") == 1024);
+        for (const char* wrong : {"", "x", "100000", "-5 100000", "100000 0"}) CHECK(quota(wrong) == 1024);
+    }
+    for (const char* kinds : {"cpu", "cpu,cpuacct", "cpuacct,cpu"}) {
+        const fake_groups old(("9:name=systemd:/\n3:cpuset:/y\n1:" + std::string(kinds) + ":/\n0::/\n").c_str());
+        CHECK(os_cpu_quota(old.at) == 1024);
+        old.write("/mounted/cpu/cpu.cfs_quota_us", "250000");
+        CHECK(os_cpu_quota(old.at) == 1024);  // no period
+        old.write("/mounted/cpu/cpu.cfs_period_us", "100000");
+        CHECK(os_cpu_quota(old.at) == 3);
+        old.write("/mounted/cpu/cpu.cfs_quota_us", "-1");
+        CHECK(os_cpu_quota(old.at) == 1024);
+    }
+    // The least of a group's limit and those around it, also where the group is deeper than what is mounted.
+    const std::string deep = "/a.slice/" + std::string(300, 'b');
+    const fake_groups now(("0::" + deep + "\n").c_str());
+    now.write("/mounted/cpu.max", "400000 100000");
+    CHECK(os_cpu_quota(now.at) == 4);
+    now.write("/mounted/a.slice/cpu.max", "300000 100000");
+    CHECK(os_cpu_quota(now.at) == 3);
+    now.write("/mounted" + deep.substr(0, 200) + "/cpu.max", "200000 100000");  // of another group
+    CHECK(os_cpu_quota(now.at) == 3);
+    now.write("/list", "4:memory:/z\n1:cpu,cpuacct:/system.slice/duet.service\n");
+    CHECK(os_cpu_quota(now.at) == 1024);
+    now.write("/mounted/cpu/cpu.cfs_quota_us", "-1");
+    now.write("/mounted/cpu/cpu.cfs_period_us", "100000");
+    now.write("/mounted/cpu/system.slice/duet.service/cpu.cfs_quota_us", "50000");
+    now.write("/mounted/cpu/system.slice/duet.service/cpu.cfs_period_us", "100000");
+    CHECK(os_cpu_quota(now.at) == 1);
+    for (const char* list : {"", ":", "::", "cpu", "1:cpu", "1:cpu:", "0::", "x:cpu:y"}) {
+        now.write("/list", list);
+        CHECK(os_cpu_quota(now.at) == 1024);
+    }
+    CHECK(os_cpu_quota({now.folder + "/none", now.folder + "/none"}) == 1024);
     CHECK(os_physical_cores() >= 1);
     CHECK(os_physical_cores() <= (int)std::thread::hardware_concurrency());
+}
+
+TEST_CASE("memory: a container's limit, of both versions of control groups, without the pages of files") {
+    const uint64_t mib = 1 << 20, all = os_describe({"/", "/"}).memory_bytes;
+    REQUIRE(all > 300 * mib);
+    for (const bool is_old : {false, true}) {
+        const fake_groups groups(is_old ? "2:cpu:/x\n4:memory:/a/b\n" : "0::/a/b\n");
+        const auto write = [&](const std::string& group, const std::string& limit, uint64_t used, uint64_t n_files) {
+            const std::string folder = std::string(is_old ? "/mounted/memory" : "/mounted") + group + "/memory.",
+                              total = is_old ? "total_" : "", half = " " + std::to_string(n_files / 2) + "\n";
+            groups.write(folder + (is_old ? "limit_in_bytes" : "max"), limit);
+            groups.write(folder + (is_old ? "usage_in_bytes" : "current"), std::to_string(used));
+            groups.write(folder + "stat", (is_old ? "inactive_file 1\nactive_file 1\n" : "anon 7\n") + total +
+                                              "inactive_file" + half + total + "active_file" + half);
+        };
+        const auto check = [&](uint64_t n_all, uint64_t n_free) {
+            const os_machine m = os_describe(groups.at);
+            CHECK(m.memory_bytes == n_all);
+            CHECK(m.free_bytes == n_free);
+        };
+        CHECK(os_describe(groups.at).memory_bytes == all);
+        write("/a/b", is_old ? "9223372036854771712" : "max", 100 * mib, 0);
+        CHECK(os_describe(groups.at).memory_bytes == all);
+        CHECK(os_describe(groups.at).free_bytes > 0);
+        write("/a/b", std::to_string(100 * mib), 70 * mib, 50 * mib);
+        check(100 * mib, 80 * mib);
+        write("/a", std::to_string(90 * mib), 60 * mib, 0);  // the group around it has less
+        check(90 * mib, 30 * mib);
+        write("/a", std::to_string(90 * mib), 95 * mib, 0);
+        check(90 * mib, 0);
+        write("/a", std::to_string(90 * mib), 10 * mib, 20 * mib);  // read at different moments
+        check(90 * mib, 80 * mib);
+    }
 }
 #endif
