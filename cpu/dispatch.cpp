@@ -1,9 +1,11 @@
 // cpu/dispatch.cpp: finds out which instruction sets this machine runs, and puts their tables together. It asks the CPU
-// and the operating system (CPUID and XGETBV; on ARM Linux answers for both).
+// and the operating system (CPUID and XGETBV; on ARM Linux or macOS answers for both).
 // Must not know: ops, families.
 // Main path: cpu/ops.cpp -> [cpu/dispatch.cpp] -> cpu/kernels_<isa>.cpp
 #include "kernels.h"
+#include "../models/os.h"
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #if defined(__x86_64__)
@@ -64,27 +66,26 @@ cpu_features ask_cpu() {
 #if defined(__linux__)  // HWCAP_ASIMDDP, HWCAP2_I8MM: linux:arch/arm64/include/uapi/asm/hwcap.h
     f.dotprod = getauxval(AT_HWCAP) >> 20 & 1;
     f.i8mm = f.dotprod && (getauxval(AT_HWCAP2) >> 13 & 1);
+#elif defined(__APPLE__)
+    f.dotprod = os_system_number("hw.optional.arm.FEAT_DotProd");
+    f.i8mm = f.dotprod && os_system_number("hw.optional.arm.FEAT_I8MM");
 #endif
     return f;
 }
 #endif
 
-// Room for every row of isas.def and the scalar table, and for their names with ", " between.
-constexpr int kMostIsas = 1
-#define ISA_X86(name, ...) +1
-#define ISA_ARM(name, ...) +1
+// The names of all tables: a machine runs no more of them.
+constexpr std::string_view kAllNames = "auto, scalar"
+#define ISA_X86(name, ...) ", " #name
+#define ISA_ARM(name, ...) ", " #name
 #include "isas.def"
     ;
-constexpr size_t kNamesBytes = sizeof("auto, scalar")
-#define ISA_X86(name, ...) +sizeof(", " #name)
-#define ISA_ARM(name, ...) +sizeof(", " #name)
-#include "isas.def"
-    ;
+constexpr int kMostIsas = (int)std::ranges::count(kAllNames, ',');
 
 // The tables that this machine runs, best first. Each is put together once, from the parts in its row of isas.def.
 struct isa_list {
     cpu_kernels table[kMostIsas], fast[kMostIsas];
-    char names[kNamesBytes] = "auto";
+    char names[kAllNames.size() + 1] = "auto";
     int n = 0;
 
     void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_table*> formats,
@@ -97,13 +98,9 @@ struct isa_list {
             for (const format_table* part : formats)
                 if (part->formats[i].run) k.formats[i] = part->formats[i];
         }
-        if (amx) k.matmul_amx = amx->matmul_amx;
+        if (amx) (amx_table&)k = *amx;
         fast[n] = k;
-        if (with_fast) {
-            fast[n].matmul_rounded = with_fast->matmul_rounded;
-            fast[n].rounded_types = with_fast->rounded_types;
-            fast[n].round_row = with_fast->round_row;
-        }
+        if (with_fast) (fast_table&)fast[n] = *with_fast;
         n++;
         strcat(strcat(names, ", "), name);
     }

@@ -182,15 +182,22 @@ struct state_args {
     state_rule rule;
 };
 
-struct cpu_kernels {
-    const char* name;                                                      // "avx512"
-    format_kernel formats[kMaxTypeId];                                     // by type id
-    void (*matmul_amx)(const matmul_args& args, const tile_source& tile);  // null: no AMX
-    matmul_fn matmul_rounded;                                              // null: no mode fast
-    uint64_t rounded_types;  // bits of the type ids that matmul_rounded takes
+// The functions of AMX; null: none.
+struct amx_table {
+    void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
+};
+// The functions of mode fast; null: none.
+struct fast_table {
+    matmul_fn matmul_rounded;
+    uint64_t rounded_types;                                 // bits of the type ids that matmul_rounded takes
+    void (*round_row)(const float* x, int n, uint16_t* y);  // writes n values, then zeros up to a multiple of 32
+};
+
+struct cpu_kernels : amx_table, fast_table {
+    const char* name;                                                                      // "avx512"
+    format_kernel formats[kMaxTypeId];                                                     // by type id
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);  // n % 32 == 0
     void (*pack_panel)(const act_matrix& a, int i, int n_blocks, act_panel* panels);  // packs panel i of all tokens
-    void (*round_row)(const float* x, int n, uint16_t* y);  // writes n values, then zeros up to a multiple of 32
     // Pointers may be unaligned; w may be null; y may be x.
     void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);
     // act is an enum activation; x2 may be null.
@@ -252,16 +259,6 @@ struct format_table {
 // At 16 lanes: matmuls by tiles and by panels of any format, of which one copy serves all files.
 void avx512_tiles(const matmul_args& m, const tile_source& source);
 void avx512_panels(const matmul_args& m, const tile_source& source);
-// The functions of mode fast.
-struct fast_table {
-    matmul_fn matmul_rounded;
-    uint64_t rounded_types;
-    void (*round_row)(const float* x, int n, uint16_t* y);
-};
-// The functions of AMX.
-struct amx_table {
-    void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
-};
 // The tables that the kernel files define.
 extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
 extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
