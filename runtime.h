@@ -502,11 +502,11 @@ typedef struct duet_memory_plan {
     uint64_t work_bytes;       /* activations, logits, scratch of all threads */
     uint64_t pinned_bytes;     /* locked memory for copies to and from the GPU, at most at once; not in work_bytes */
     uint64_t gpu_weight_bytes, gpu_cache_bytes, gpu_state_bytes, gpu_work_bytes; /* on the GPU; 0 without one */
+    uint64_t free_bytes; /* what the system, and a container's limit of memory, have left; 0: not known */
 } duet_memory_plan;
 
 /* Computes what duet_session_create would allocate, exactly, and allocates nothing.
- * params      may be NULL: the defaults
- * out         set out->struct_size before
+ * params      may be NULL: the defaults; set out->struct_size before the call
  * Returns     DUET_OK; DUET_ERR_ARG: a parameter is out of range (n_ctx beyond 2^30, n_seqs beyond 4096, max_batch
  *             beyond 65536); DUET_ERR_UNSUPPORTED; DUET_ERR_MEMORY: the layers that were asked for do not fit the
  *             GPU; DUET_ERR_DEVICE. Thread: any

@@ -3,6 +3,7 @@
 // Main path: runtime/generate.cpp -> [runtime/session.cpp] -> models/executor.h -> cpu/ops.cpp
 #include "calls.h"
 #include "../cpu/executor.h"
+#include "../models/os.h"
 #include "../quant/exact.h"
 
 #include <algorithm>
@@ -80,18 +81,14 @@ duet_status plan_session(const duet_model& m, const duet_session_params* want, d
     DUET_TRY(read_struct("duet_session_params", want, &p, err));
     DUET_TRY(derive_limits(m, p, &limits, err));
     DUET_TRY(m.exec->plan(m.graph, limits, m.n_threads, &plan, err));
+    const exec_memory &host = plan.host, &gpu = plan.device;
     duet_memory_plan all{};
-    all.gpu_layers = plan.gpu_layers;
-    all.cpu_expert_layers = plan.cpu_expert_layers;
-    all.weight_bytes = m.weight_bytes;
-    all.cache_bytes = plan.host.cache_bytes;
-    all.state_bytes = plan.host.state_bytes;
-    all.work_bytes = plan.host.work_bytes;
-    all.pinned_bytes = plan.device.pinned_bytes;
-    all.gpu_weight_bytes = plan.device.weight_bytes;
-    all.gpu_cache_bytes = plan.device.cache_bytes;
-    all.gpu_state_bytes = plan.device.state_bytes;
-    all.gpu_work_bytes = plan.device.work_bytes;
+    all.gpu_layers = plan.gpu_layers, all.cpu_expert_layers = plan.cpu_expert_layers;
+    all.weight_bytes = m.weight_bytes, all.cache_bytes = host.cache_bytes, all.state_bytes = host.state_bytes;
+    all.work_bytes = host.work_bytes, all.pinned_bytes = gpu.pinned_bytes;
+    all.gpu_weight_bytes = gpu.weight_bytes, all.gpu_cache_bytes = gpu.cache_bytes;
+    all.gpu_state_bytes = gpu.state_bytes, all.gpu_work_bytes = gpu.work_bytes;
+    all.free_bytes = os_describe().free_bytes;
     write_struct(all, out);
     return DUET_OK;
 }

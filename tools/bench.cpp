@@ -302,7 +302,7 @@ duet_status write_plot(const bench_run& run, const std::vector<bench_test>& test
 
 // Prints how fast memory is read by each pattern: streams of each thread, and bytes that are fetched ahead. The
 // patterns take turns.
-duet_status measure_memory(const bench_options& options) {
+duet_status measure_memory(const bench_options& options, tool_error* error) {
     constexpr int kPatterns = 15, kStreams[] = {1, 2, 4, 8, 16}, kAhead[] = {0, 512, 1024};
     for (int32_t threads : options.n_threads) {
         std::vector<double> gbps[kPatterns];
@@ -314,6 +314,7 @@ duet_status measure_memory(const bench_options& options) {
             for (int i = 0; i < kPatterns; i++)
                 gbps[i].push_back(duet_measure_bandwidth_gbps(name(i).c_str(), threads));
         for (const std::vector<double>& v : gbps) best = std::max(best, median_of(v));
+        if (best == 0) return error->set(DUET_ERR_MEMORY, "--memory: want 400 MB of free memory");
         if (!options.is_json)
             std::printf("%-8s %8s %8s %10s %8s %19s\n", "threads", "streams", "ahead", "GB/s", "of best",
                         "slowest - fastest");
@@ -331,7 +332,7 @@ duet_status measure_memory(const bench_options& options) {
 }
 
 duet_status work(const bench_options& options, tool_error* error) {
-    if (options.is_memory) return measure_memory(options);
+    if (options.is_memory) return measure_memory(options, error);
     if (check_output(options.plot_path, {options.model.path}, error)) return error->status;
     synthetic_model made;
     const bool is_made = !options.synthetic.empty();

@@ -197,14 +197,14 @@ inline duet_status open_session(const duet_model* model, const model_options& op
         std::fprintf(stderr, "warning: a context of %d tokens; the model was trained with %d and may fail beyond\n",
                      params.n_ctx, n);
     const uint64_t need = plan->cache_bytes + plan->state_bytes + plan->work_bytes + plan->pinned_bytes;
-    const uint64_t free = os::memory_available();
-    if (free && need > free) {
+    if (plan->free_bytes && need > plan->free_bytes) {
         char text[256];
         std::snprintf(
             text, sizeof text,
             "the session needs %.2f GB beside the model (cache %.2f, state %.2f, work %.2f), the system has %.2f GB"
             " left: take a smaller context (-c) or batch (-b)",
-            need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9, plan->work_bytes / 1e9, free / 1e9);
+            need / 1e9, plan->cache_bytes / 1e9, plan->state_bytes / 1e9, plan->work_bytes / 1e9,
+            plan->free_bytes / 1e9);
         return error->set(DUET_ERR_MEMORY, text);
     }
     duet_session* session = nullptr;

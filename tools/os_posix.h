@@ -160,8 +160,7 @@ inline int replace_file(const std::string& path, std::string_view bytes, bool is
 
 // ---- the machine ----
 
-// Reads one number of /proc ("MemAvailable:" of meminfo, "VmRSS:" of self/status), in bytes. Returns 0 if it is not
-// there.
+// Reads one number of /proc ("VmRSS:" of self/status), in bytes. Returns 0 if it is not there.
 inline uint64_t proc_bytes(const char* path, const char* key) {
     uint64_t kib = 0;
     if (FILE* file = std::fopen(path, "r")) {
@@ -173,8 +172,7 @@ inline uint64_t proc_bytes(const char* path, const char* key) {
     }
     return kib * 1024;
 }
-// What the system has left, what this process has now and had at most. 0: nobody knows.
-inline uint64_t memory_available() { return proc_bytes("/proc/meminfo", "MemAvailable:"); }
+// What this process has now and had at most. 0: nobody knows.
 inline uint64_t memory_used() { return proc_bytes("/proc/self/status", "VmRSS:"); }
 inline uint64_t memory_peak() { return proc_bytes("/proc/self/status", "VmHWM:"); }
 
@@ -212,20 +210,15 @@ inline int32_t physical_cores() {
 #if defined(__linux__)
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return n_threads;
-    std::set<std::pair<int, int>> cores;
+    std::set<std::string> cores;  // by the numbers of their threads
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &allowed)) continue;
-        int ids[2] = {-1, cpu};  // where the system does not say, each CPU counts as a core
-        for (int k = 0; k < 2; k++) {
-            char path[96];
-            std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
-                          k == 0 ? "physical_package_id" : "core_id");
-            FILE* file = std::fopen(path, "r");
-            if (!file) continue;
-            if (int id = 0; std::fscanf(file, "%d", &id) == 1) ids[k] = id;
-            std::fclose(file);
-        }
-        cores.insert({ids[0], ids[1]});
+        const std::string n = std::to_string(cpu);
+        char text[256] = "";  // where the system does not say, each CPU counts as a core
+        FILE* file = std::fopen(("/sys/devices/system/cpu/cpu" + n + "/topology/thread_siblings_list").c_str(), "r");
+        if (file && !std::fgets(text, sizeof text, file)) {}
+        if (file) std::fclose(file);
+        cores.insert(*text ? text : n);
     }
     return std::max(1, (int32_t)cores.size());
 #else

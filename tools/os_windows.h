@@ -225,11 +225,6 @@ inline int replace_file(const std::string& path, std::string_view bytes, bool) {
 
 // ---- the machine ----
 
-inline uint64_t memory_available() {
-    MEMORYSTATUSEX memory = {};
-    memory.dwLength = sizeof memory;
-    return GlobalMemoryStatusEx(&memory) ? memory.ullAvailPhys : 0;
-}
 inline PROCESS_MEMORY_COUNTERS memory_counters() {
     PROCESS_MEMORY_COUNTERS counters = {};
     counters.cb = sizeof counters;

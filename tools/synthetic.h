@@ -117,7 +117,11 @@ struct synthetic_model {
 
     duet_status write_to_memory(tool_error* error) {
         n_file_bytes = duet_writer_size(writer.get());
-        const uint64_t free = os::memory_available();
+        uint64_t free = 0;  // of the first device, the processor
+        const duet_device_fn each = [](void* user, const duet_device_info* d) {
+            if (!std::strcmp(d->id, "cpu")) *(uint64_t*)user = d->free_bytes;
+        };
+        if (const duet_status status = duet_list_devices(each, &free)) return error->set(status, "");
         char text[160];
         std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free",
                       n_file_bytes / 1e9, free / 1e9);

@@ -133,8 +133,6 @@ std::string stem_of(const std::string& path) {
 duet_status open_sequences(server* s, session_ptr* session, engine_params* engine, tool_error* error) {
     constexpr int64_t kPage = 64;
     server_options& o = s->options;
-    const uint64_t free = os::memory_available();
-    const uint64_t bound = o.cache_bytes ? o.cache_bytes : std::min<uint64_t>(2ull << 30, free ? free / 2 : UINT64_MAX);
     s->n_ctx = o.model.n_ctx ? o.model.n_ctx : std::min(s->info.n_ctx_train, 4096);
     duet_session_params params = duet_session_params_default();
     params.n_ctx = s->n_ctx;
@@ -147,6 +145,8 @@ duet_status open_sequences(server* s, session_ptr* session, engine_params* engin
     };
     const auto state = [&] { return s->plan.state_bytes + s->plan.gpu_state_bytes; };
     if (const duet_status status = plan()) return status;
+    const uint64_t free = s->plan.free_bytes;
+    const uint64_t bound = o.cache_bytes ? o.cache_bytes : std::min<uint64_t>(2ull << 30, free ? free / 2 : UINT64_MAX);
     engine->is_recurrent = state() > 0;
     const uint64_t n_prefixes = state() ? std::clamp<uint64_t>(bound / 4 / state(), 1, 64) : 64;
     params.n_seqs = engine->n_seqs = o.n_slots + (int32_t)n_prefixes;

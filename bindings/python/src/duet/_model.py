@@ -283,7 +283,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes that a session needs, exactly."""
+    """The bytes that a session needs, exactly, and free_bytes, which the system and a container's limit have left."""
 
     gpu_layers: int
     cpu_expert_layers: int
@@ -296,6 +296,7 @@ class MemoryPlan:
     gpu_cache_bytes: int
     gpu_state_bytes: int
     gpu_work_bytes: int
+    free_bytes: int
 
 
 class _Callbacks:
