@@ -378,7 +378,7 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
                        error_text& err) {
     auto c = std::make_unique<cpu_context>(g, limits);
     c->kernels = find_cpu_kernels(isa, limits.fast);
-    if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this machine runs: %s", isa, cpu_isa_names());
+    if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this CPU runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops)
         if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
             !c->kernels->formats[g.weights[(size_t)o.w].type].run)

@@ -226,8 +226,7 @@ duet_status gguf_file::open(const char* path_given, error_text& err, bool is_cop
 
 duet_status gguf_file::open_memory(const void* data, uint64_t n_bytes, error_text& err) {
     if (!data) return fail(err, DUET_ERR_ARG, "want the bytes of a GGUF file, got NULL");
-    const auto load = [&](file_map& map) { return map.borrow(data, n_bytes); };
-    return open_from("memory", nullptr, false, load, err);
+    return open_from("memory", nullptr, false, [&](file_map& map) { return map.borrow(data, n_bytes); }, err);
 }
 
 duet_status gguf_file::open_reader(duet_read_fn read, void* user, uint64_t n_bytes, error_text& err) {

@@ -132,8 +132,7 @@ duet_status gguf_writer::set_array(std::string_view key, int32_t type, const voi
 
 duet_status gguf_writer::set_strings(std::string_view key, const std::string_view* texts, uint64_t n, error_text& err) {
     if (!texts && n)
-        return fail(err, DUET_ERR_ARG, "%s: want %llu strings, got NULL", printable(key).c_str(),
-                    (unsigned long long)n);
+        return fail(err, DUET_ERR_ARG, "%s: want %llu texts, got NULL", printable(key).c_str(), (unsigned long long)n);
     std::string bytes = gguf_value_begin(DUET_KV_ARRAY, DUET_KV_STRING, n);
     for (uint64_t i = 0; i < n; i++) gguf_put_string(bytes, texts[i]);
     return set(key, std::move(bytes), err);

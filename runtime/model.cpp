@@ -73,8 +73,7 @@ duet_status choose_device(duet_model& m) {
                       isa = m.params.cpu_isa ? m.params.cpu_isa : "auto";
     const cpu_kernels* kernels = find_cpu_kernels(isa.c_str());
     if (!kernels)
-        return fail(err, DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
-                    cpu_isa_names());
+        return fail(err, DUET_ERR_DEVICE, "cpu isa '%s': this CPU runs: %s", printable(isa).c_str(), cpu_isa_names());
     if (m.params.n_threads < 0 || m.params.n_threads > 1024)
         return fail(err, DUET_ERR_ARG, "n_threads: want 0..1024, got %d", m.params.n_threads);
     m.n_threads = m.params.n_threads ? m.params.n_threads : os_physical_cores();

@@ -82,13 +82,10 @@ duet_status plan_session(const duet_model& m, const duet_session_params* want, d
     DUET_TRY(derive_limits(m, p, &limits, err));
     DUET_TRY(m.exec->plan(m.graph, limits, m.n_threads, &plan, err));
     const exec_memory &host = plan.host, &gpu = plan.device;
-    duet_memory_plan all{};
-    all.gpu_layers = plan.gpu_layers, all.cpu_expert_layers = plan.cpu_expert_layers;
-    all.weight_bytes = m.weight_bytes, all.cache_bytes = host.cache_bytes, all.state_bytes = host.state_bytes;
-    all.work_bytes = host.work_bytes, all.pinned_bytes = gpu.pinned_bytes;
-    all.gpu_weight_bytes = gpu.weight_bytes, all.gpu_cache_bytes = gpu.cache_bytes;
-    all.gpu_state_bytes = gpu.state_bytes, all.gpu_work_bytes = gpu.work_bytes;
-    all.free_bytes = os_describe().free_bytes;
+    const duet_memory_plan all{
+        sizeof all,       plan.gpu_layers, plan.cpu_expert_layers,  m.weight_bytes,   host.cache_bytes,
+        host.state_bytes, host.work_bytes, gpu.pinned_bytes,        gpu.weight_bytes, gpu.cache_bytes,
+        gpu.state_bytes,  gpu.work_bytes,  os_describe().free_bytes};
     write_struct(all, out);
     return DUET_OK;
 }

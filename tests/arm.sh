@@ -49,7 +49,7 @@ check() {
                 [ $runs = 1 ] || { echo "$isa: $cpu must not take it"; exit 1; }
                 cmp "$dir/x86" "$mine.arm"
             else
-                [ $runs = 0 ] && grep -q "this machine runs" "$mine.why" || { cat "$mine.why"; exit 1; }
+                [ $runs = 0 ] && grep -q "this CPU runs" "$mine.why" || { cat "$mine.why"; exit 1; }
             fi
         done
     done

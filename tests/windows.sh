@@ -87,7 +87,7 @@ for isa in auto scalar avx2 avx512; do
             cmp "$dir/linux" "$dir/windows"
             echo "$isa, chunk $chunk: the same bits"
         else
-            grep "this machine runs" "$dir/why" || { cat "$dir/why"; exit 1; }
+            grep "this CPU runs" "$dir/why" || { cat "$dir/why"; exit 1; }
         fi
     done
 done
