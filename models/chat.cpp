@@ -44,9 +44,7 @@ value message_of(const char* role, value content) {
 value text_part(value text) { return value::of_map({{"type", value::of_trusted("text")}, {"text", std::move(text)}}); }
 
 // The content of a message, as parts where the template wants them.
-value content_of(value text, bool wants_parts) {
-    return wants_parts ? value::of_list({text_part(std::move(text))}) : text;
-}
+value content_of(value text, bool as_parts) { return as_parts ? value::of_list({text_part(std::move(text))}) : text; }
 
 // Roles of letters alone cannot spell a control token by themselves, and templates build control tokens around them.
 bool is_plain_role(std::string_view role) {
@@ -192,8 +190,11 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
         const value function = value::of_map({{"name", value::of_string("look")}, {"arguments", std::move(arguments)}});
         const value one = value::of_map(
             {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}});
-        return with(message_of("assistant", content("")), "tool_calls", value::of_list({one}));
+        const value said = found->wants_no_content ? value() : content("");
+        return with(message_of("assistant", said), "tool_calls", value::of_list({one}));
     };
+    found->wants_no_content = !shows({user, call(value::of_string("{}"))}, "look");
+    found->wants_no_content = found->wants_no_content && shows({user, call(value::of_string("{}"))}, "look");
     value object;
     DUET_TRY(parse_json("{\"needle\": \"NEEDLE-A\"}", &object, err));
     const bool shows_object = shows({user, call(object)}, "NEEDLE-A");
@@ -256,6 +257,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
             std::vector<value> adapted;
             for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
             m = with(m, "tool_calls", value::of_list(std::move(adapted)));
+            if (h.wants_no_content) m = with(m, "content", value());
         }
         origin->push_back(takes_folded ? folded_at : i);
         out.push_back(std::move(m));

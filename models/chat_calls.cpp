@@ -47,10 +47,7 @@ void chat_machine::end_call(bool is_complete) {
 }
 
 // The next state; true: there is more to do.
-bool chat_machine::go_to(state next) {
-    at = next;
-    return true;
-}
+bool chat_machine::go_to(state next) { return at = next, true; }
 
 // The bytes held back are text, and so are those that follow. If call_begin was sent, the call ends before them.
 bool chat_machine::fail(bool from_start) {

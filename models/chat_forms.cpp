@@ -7,9 +7,7 @@ namespace duet {
 
 // ---- choosing -------------------------------------------------------------------------------------------------------
 
-static bool has_text(std::string_view text, std::string_view needle) {
-    return text.find(needle) != std::string_view::npos;
-}
+static bool has_text(std::string_view text, std::string_view needle) { return text.find(needle) != text.npos; }
 
 chat_form choose_form(std::string_view template_text) {
     static const struct {

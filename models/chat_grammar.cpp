@@ -23,12 +23,12 @@ struct call_writer {
     error_text& err;
     duet_status status = DUET_OK;
 
-    // Matches the bytes as they are, with a choice of digits for '#'.
+    // Matches the bytes as they are, with a number for '#'.
     expr literal(std::string_view bytes) {
         const size_t n = bytes.find('#');
         if (n == std::string_view::npos) return b.spelled(bytes);
         const expr digit = b.one_of_texts({"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
-        return b.sequence({literal(bytes.substr(0, n)), digit, literal(bytes.substr(n + 1))});
+        return b.sequence({literal(bytes.substr(0, n)), b.repeat(digit, 1, 4), literal(bytes.substr(n + 1))});
     }
 
     expr json(const value& schema, const value* root = nullptr) {
@@ -44,7 +44,8 @@ struct call_writer {
             return b.sequence({b.literal(open), b.optional(b.sequence({item, more})), b.literal(close)});
         };
         const uint32_t rule = b.add_rule("gemma value");
-        const expr string = b.sequence({b.spelled("<|\"|>"), b.without({"<|\"|>"}, false), b.spelled("<|\"|>")});
+        const char* quote = row.trigger == "<|tool_call>" ? "<|\"|>" : "<escape>";
+        const expr string = b.sequence({b.spelled(quote), b.without({quote}, false), b.spelled(quote)});
         const expr scalar =
             json(value::of_map({{"type", value::of_list({value::of_string("number"), value::of_string("boolean"),
                                                          value::of_string("null")})}}));
@@ -104,7 +105,7 @@ struct call_writer {
         for (uint32_t i = 0; i < n; i++) {
             const value_member& m = properties->members()[i];
             const expr part = parameter(m.val, schema, m.key.as_string());
-            const expr next = row.param_begin.empty() ? b.sequence({b.literal(", "), part}) : part;
+            const expr next = row.param_begin.empty() ? b.sequence({b.one_of_texts({",", ", "}), part}) : part;
             edges.insert(edges.end(), {{2 * i, part, 2 * i + 3}, {2 * i + 1, next, 2 * i + 3}});
             const auto is_it = [&](const value& v) { return compare_keys(v, m.key) == 0; };
             if (required && required->is_list() &&

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace duet {
 
@@ -112,7 +113,7 @@ json_scanner::step json_scanner::push(char c) {
 
 // ---- literals -------------------------------------------------------------------------------------------------------
 
-static const char kGemmaQuote[] = "<|\"|>";
+static const char kGemmaQuote[] = "<|\"|>", kFunctionGemmaQuote[] = "<escape>";
 
 static bool is_bare_byte(char c) { return is_letter_or_digit(c) || c == '_' || (uint8_t)c >= 0x80; }
 
@@ -155,10 +156,7 @@ bool literal_reader::end_bare(std::string* out) {
     static const char* const kWords[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                             {"true", "true"}, {"false", "false"}, {"null", "null"}};
     for (const auto& w : kWords)
-        if (bare_ == w[0]) {
-            *out += w[1];
-            return true;
-        }
+        if (bare_ == w[0]) return *out += w[1], true;
     std::string n;
     for (size_t i = 0; i < bare_.size(); i++) {
         const char c = bare_[i], before = i ? bare_[i - 1] : 0, next = i + 1 < bare_.size() ? bare_[i + 1] : 0;
@@ -203,8 +201,9 @@ literal_reader::step literal_reader::push_escape(char c, std::string* out) {
 literal_reader::step literal_reader::push_string(char c, std::string* out) {
     if (state_ == state::quote) {
         if (quote_ == '<') {
-            if (c != kGemmaQuote[n_matched_]) return step::bad;
-            if (!kGemmaQuote[++n_matched_]) state_ = state::string, n_matched_ = 0;
+            if (n_matched_ == 1 && c == 'e') gemma_quote_ = kFunctionGemmaQuote;
+            if (c != gemma_quote_[n_matched_]) return step::bad;
+            if (!gemma_quote_[++n_matched_]) state_ = state::string, n_matched_ = 0;
             return step::more;
         }
         if (c == quote_ && ++n_matched_ == 2) n_quotes_ = 3;
@@ -216,9 +215,9 @@ literal_reader::step literal_reader::push_string(char c, std::string* out) {
         if (is_empty) end_string(out);
         return push(c, out);
     }
-    const char want = quote_ == '<' ? kGemmaQuote[n_matched_] : quote_;
+    const char want = quote_ == '<' ? gemma_quote_[n_matched_] : quote_;
     if (c == want) {
-        if (++n_matched_ == (quote_ == '<' ? 5 : n_quotes_)) end_string(out);
+        if (++n_matched_ == (quote_ == '<' ? strlen(gemma_quote_) : n_quotes_)) end_string(out);
         return state_ == state::done ? step::done : step::more;
     }
     flush(out);
@@ -230,7 +229,7 @@ literal_reader::step literal_reader::push_string(char c, std::string* out) {
 
 void literal_reader::flush(std::string* out) {
     if (state_ != state::string) return;
-    for (uint8_t i = 0; i < n_matched_; i++) append_json_byte(quote_ == '<' ? kGemmaQuote[i] : quote_, out);
+    for (uint8_t i = 0; i < n_matched_; i++) append_json_byte(quote_ == '<' ? gemma_quote_[i] : quote_, out);
     n_matched_ = 0;
 }
 
@@ -241,11 +240,13 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
     case state::escape:
     case state::digits: return push_escape(c, out);
     case state::done: return is_blank(c) && stack_.empty() ? step::more : step::bad;
-    case state::word_key:
-        if ((uint8_t)c > ' ' && std::string_view("\"\\,=:").find(c) == std::string_view::npos) {
-            *out += c;
+    case state::word_key:  // Blanks inside a name are a part of it: the names of some tools' arguments have them.
+        if (std::string_view("\"\\,=:").find(c) == std::string_view::npos) {
+            if (is_blank(c) ? ++n_left_ > 64 : (uint8_t)c < ' ') return step::bad;
+            if (!is_blank(c)) out->append(std::exchange(n_left_, 0), ' ') += c;
             return step::more;
         }
+        n_left_ = 0;
         *out += "\": ";
         state_ = state::colon;
         break;
@@ -273,11 +274,11 @@ literal_reader::step literal_reader::push(char c, std::string* out) {
     if (state_ != state::first && (c == ']' || c == ')' || c == '}')) return close(c, out);
     is_key_ = state_ == state::key;
     const bool is_quote = gemma_ ? c == '<' : (c == '"' || c == '\'') && !(is_key_ && stack_.back() == 'K');
-    if (is_key_ && !is_quote && !is_bare_byte(c)) return step::bad;
+    if (is_key_ && !is_quote && !is_bare_byte(c) && c != '$' && c != '@' && c != '-') return step::bad;
     if (state_ != state::first) begin_item(out);
     if (is_quote) {
         *out += '"';
-        quote_ = c;
+        quote_ = c, gemma_quote_ = kGemmaQuote;
         n_quotes_ = 1;
         n_matched_ = c == '<';
         state_ = state::quote;

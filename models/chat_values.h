@@ -45,7 +45,9 @@ class json_scanner {
     std::string stack_;           // open brackets
 };
 
-// Turns literals into JSON text, byte by byte. The output so far is always the beginning of valid JSON.
+// Turns literals into JSON text, byte by byte. The output so far is always the beginning of valid JSON. Gemma's quote
+// is
+// <|"|>, FunctionGemma's <escape>.
 class literal_reader {
   public:
     enum class step : uint8_t { more, done, bad };
@@ -70,7 +72,8 @@ class literal_reader {
 
     state state_ = state::first;
     bool gemma_ = false, is_key_ = false;
-    char quote_ = 0;         // '"' or '\''; '<' for Gemma's
+    char quote_ = 0;  // '"' or '\''; '<' for Gemma's
+    const char* gemma_quote_ = "";
     uint8_t n_quotes_ = 1;   // 3: a long string
     uint8_t n_matched_ = 0;  // bytes of a closing quote that were read
     uint8_t n_left_ = 0;     // digits of an escape

@@ -80,7 +80,7 @@ class grammar_builder {
 
     // Matches any bytes up to and including the first place where a marker is complete. There may be at most 64
     // markers, none of them empty.
-    expr until(const std::vector<std::string>& markers);
+    expr until(const std::vector<std::string>& ends);
     // Matches any bytes in which no marker is complete, and control tokens only if has_control. The match may end
     // anywhere.
     expr without(const std::vector<std::string>& markers, bool has_control = true);

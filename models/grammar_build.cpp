@@ -140,9 +140,7 @@ grammar_builder::expr grammar_builder::one_of_texts(std::vector<std::string> tex
     return graph(n_states, edges, ends);
 }
 
-grammar_builder::expr grammar_builder::until(const std::vector<std::string>& markers) {
-    return search(markers, true, true);
-}
+grammar_builder::expr grammar_builder::until(const std::vector<std::string>& ends) { return search(ends, true, true); }
 
 grammar_builder::expr grammar_builder::without(const std::vector<std::string>& markers, bool has_control) {
     return search(markers, false, has_control);
@@ -432,15 +430,10 @@ class grammar_compiler {
 
     // ---- properties of nodes and rules ----
 
-    bool is_caller(const grammar_node& n) const {
-        return n.kind == grammar_node::call || n.kind == grammar_node::repeat;
-    }
-    uint32_t callee(const grammar_node& n) const {
-        return n.kind == grammar_node::call ? n.arg : g_.repeats[n.arg].rule;
-    }
-    bool may_repeat_never(const grammar_node& n) const {
-        return n.kind == grammar_node::repeat && g_.repeats[n.arg].min == 0;
-    }
+    using part = grammar_node;
+    bool is_caller(const part& n) const { return n.kind == part::call || n.kind == part::repeat; }
+    uint32_t callee(const part& n) const { return n.kind == part::call ? n.arg : g_.repeats[n.arg].rule; }
+    bool may_repeat_never(const part& n) const { return n.kind == part::repeat && g_.repeats[n.arg].min == 0; }
 
     // Finds the nodes from which the end of their rule can be reached: with bytes, or without any. Works backwards from
     // the end. A call also needs that the end of its rule can be reached.

@@ -252,9 +252,7 @@ traced_text strip_text(const traced_text& t, const traced_text* chars, bool left
     const std::string_view s = t.bytes;
     size_t begin = 0, end = !chars && right ? stripped_end(s) : s.size();
     if (!chars && left) begin = std::min(stripped_begin(s), end);
-    auto is_stripped = [&](size_t at) {
-        return chars && chars->bytes.find(s.substr(at, char_bytes(s, at))) != std::string::npos;
-    };
+    auto is_stripped = [&](size_t at) { return chars && chars->bytes.find(s.substr(at, char_bytes(s, at))) != s.npos; };
     while (left && begin < end && is_stripped(begin)) begin += char_bytes(s, begin);
     while (right && end > begin && is_stripped(char_before(s, end))) end = char_before(s, end);
     return t.slice(begin, end - begin);

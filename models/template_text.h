@@ -27,9 +27,7 @@ size_t char_offset(std::string_view text, size_t i_char);
 bool unescape_string(std::string_view literal, std::string* out);
 
 // The value of a digit or letter in any letter case; 99: it is none.
-inline int digit_of(char c) {
-    return is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
-}
+inline int digit_of(char c) { return is_digit(c) ? c - '0' : is_letter_or_digit(c) ? (c | 32) - 'a' + 10 : 99; }
 // An integer of digits in a base: int64 where it fits, else its decimal digits. Undefined where it has more than 127
 // bits; decimal digits are kept whole whatever their number.
 value integer_of_digits(std::string_view digits, int base);

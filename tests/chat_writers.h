@@ -304,6 +304,15 @@ inline std::vector<writer> all_writers() {
         {"pythonic, MiniCPM", f::pythonic, t::minicpm, "<|thought_start|>\n", "\n<|thought_end|>\n",
          literals("<|tool_call_start|>\n```python\n", "\n```\n<|tool_call_end|>", false, "", "(", ")", "\n"), "\n",
          "```"},
+        {"pythonic, Olmo 3", f::pythonic, t::think, "<think>", "</think>",
+         literals("<function_calls>", "</function_calls>", false, "", "(", ")", "\n"), "", "</function_calls>"},
+        {"functiongemma", f::gemma, t::none, "", "",
+         [=](calls_t c) {
+             std::string out = literals("", "", true, "<start_function_call>call:", "{", "}<end_function_call>", "")(c);
+             for (size_t at = 0; (at = out.find("<|\"|>", at)) != std::string::npos;) out.replace(at, 5, "<escape>");
+             return out;
+         },
+         "", "<end_function_call> <es \" '"},
         {"gemma4", f::gemma, t::gemma, "<|channel>thought\n", "\n<channel|>",
          literals("", "", true, "<|tool_call>call:", "{", "}<tool_call|>", ""), "", "<tool_call|> <|\" '"},
         {"command-r", f::command_r, t::cohere, "<|START_THINKING|>", "<|END_THINKING|>",
@@ -330,6 +339,9 @@ inline std::vector<writer> all_writers() {
          "</tool_calls>"},
         {"gigachat", f::gigachat, t::none, "", "",
          [=](calls_t c) { return join(c, "function call<|role_sep|>\n" + q, args, "}<|message_sep|>\n\n", ""); },
+         "<|message_sep|>\n\n", "<|message_sep|>"},
+        {"gigachat 3.1", f::gigachat, t::none, "", "",
+         [=](calls_t c) { return join(c, "<|function_call|>" + q, args, "}<|message_sep|>\n\n", ""); },
          "<|message_sep|>\n\n", "<|message_sep|>"},
         {"atem", f::atem, t::none, "", "",
          tags("<atem:invoke name=\"", "\">\n", "<atem:parameter name=\"", "\">", "</atem:parameter>\n",

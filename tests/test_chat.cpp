@@ -150,6 +150,13 @@ TEST_CASE("chat: what a message lacks or holds as null is no surprise to the tem
     const std::string messages = R"([{"role":"user","content":"x"},{"role":"assistant",)";
     for (const char* content : {R"("content":null,)", R"("content":"",)", ""})
         CHECK(render(d, strict, (messages + content + call + "}]").c_str()).text == "x;[1];");
+    // a template that shows calls only where there is no text, and wants their arguments as text
+    const char* null_only =
+        "{% for m in messages %}{% if m.content is not none %}{{ m.content }}{% else %}{% for c in m.tool_calls %}"
+        "{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}{% endif %};{% endfor %}";
+    for (const char* content : {R"("content":null,)", R"("content":"",)", R"("content":"Let me see.",)", ""})
+        CHECK(render(d, null_only, (messages + content + call + "}]").c_str()).text == "x;[f{}];");
+    CHECK(render(d, null_only, (messages + R"("content":""}])").c_str()).text == "x;;");
     for (const char* more : {"", R"(,"tool_calls":null)", R"(,"tool_calls":[])", R"(,"reasoning_content":null)",
                              R"(,"reasoning_content":"")"})
         CHECK(render(d, strict, (messages + R"("content":"y")" + more + "}]").c_str()).text == "x;y;");

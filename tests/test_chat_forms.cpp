@@ -55,13 +55,14 @@ TEST_CASE("chat forms: the form of real templates") {
         {"mistral", chat_thinking::mistral, "mistralai-Ministral-3-14B-Reasoning-2512"},
         {"nemotron-v2", chat_thinking::think, "NVIDIA-Nemotron-Nano-v2"},
         {"none", chat_thinking::think,
-         "llama-cpp-rwkv-world openinstruct-olmo_thinker_remove_intermediate_thinking openinstruct-r1_simple_chat "
+         "llama-cpp-rwkv-world openinstruct-r1_simple_chat "
          "openinstruct-r1_simple_chat_postpend_think openinstruct-r1_simple_chat_postpend_think_orz_style"},
         {"pythonic", chat_thinking::none,
          "vllm-tool_chat_template_llama3.2_pythonic-c934 vllm-tool_chat_template_llama3.2_pythonic "
          "vllm-tool_chat_template_llama4_pythonic"},
         {"pythonic", chat_thinking::minicpm, "openbmb--MiniCPM3-4B"},
-        {"pythonic", chat_thinking::think, "LFM2.5-Instruct LiquidAI--LFM2.5-VL-450M"},
+        {"pythonic", chat_thinking::think,
+         "LFM2.5-Instruct LiquidAI--LFM2.5-VL-450M openinstruct-olmo_thinker_remove_intermediate_thinking"},
         {"tool-calls-list", chat_thinking::none,
          "ai21labs--AI21-Jamba-Large-1.6 axolotl-jamba microsoft--Phi-4-mini-instruct unsloth-Apriel-1.5"},
         {"xml-parameters", chat_thinking::none,
@@ -176,6 +177,9 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(choose_form("<seed:tool_call>") == chat_form::xml);
     CHECK(choose_form("<tool_call> <arg_key> <arg_value>") == chat_form::glm);
     CHECK(choose_form("'<|tool_call>call:' + name") == chat_form::gemma);
+    CHECK(choose_form("'<start_function_call>call:' + name") == chat_form::gemma);
+    CHECK(choose_form("within <function_calls></function_calls> XML tags") == chat_form::pythonic);           // Olmo 3
+    CHECK(choose_form("'<|header_start|>' {\"name\": function name, \"parameters\":") == chat_form::llama3);  // Llama 4
     CHECK(choose_form("<|channel|>final<|message|>") == chat_form::harmony);
     CHECK(choose_form("<|python_tag|>") == chat_form::llama3);
     CHECK(choose_form("[TOOL_CALLS]") == chat_form::mistral);
@@ -223,11 +227,11 @@ static bool takes(chat_form form, const std::vector<chat_tool>& tools, bool para
 
 TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing else") {
     // These forms have models that also write in another way than the grammar makes.
-    static const char* const kOther[] = {
-        "hermes, tight",      "xml, one section", "xml, begin forgotten",    "mistral, ids",
-        "llama3, python tag", "llama3, nested",   "command-r, old",          "pythonic, MiniCPM",
-        "atem, headers",      "granite 3",        "mistral, list",           "tool_calls list",
-        "gigachat",           "gemma4",           "harmony, recipient first"};
+    static const char* const kOther[] = {"hermes, tight",  "xml, one section",   "xml, begin forgotten",
+                                         "mistral, ids",   "llama3, python tag", "llama3, nested",
+                                         "command-r, old", "pythonic, MiniCPM",  "atem, headers",
+                                         "granite 3",      "mistral, list",      "tool_calls list",
+                                         "gigachat",       "gigachat 3.1",       "harmony, recipient first"};
     for (const writer& w : all_writers()) {
         CAPTURE(w.title);
         if (std::find(std::begin(kOther), std::end(kOther), w.title) != std::end(kOther)) continue;
@@ -261,6 +265,11 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
     std::vector<std::string> triggers;
     CHECK(takes(chat_form::gemma, {{"f", json(R"({"properties": {"a": {}, "b": {"type": "string"}}})")}}, true,
                 "<|tool_call>call:f{a:{x:[1,<|\"|>y<|\"|>]}, b:<|\"|>z<|\"|>}<tool_call|>", &triggers));
+    // the numbers of a conversation's calls pass 9
+    CHECK(takes(chat_form::kimi, {{"f", {}}}, true,
+                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:12<|tool_call_argument_begin|>{}"
+                "<|tool_call_end|><|tool_calls_section_end|>",
+                &triggers));
     CHECK(takes(chat_form::pythonic,
                 {{"f", json(R"({"properties": {"a": {"type": "boolean"}, "b": {"type": ["null", "string"]}}})")}}, true,
                 "[f(a=True), f(b=None), f(a=False, b=\"x\"), f()]", &triggers));
@@ -313,9 +322,9 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
 }
 
 TEST_CASE("chat forms: random texts of the grammar of calls are read as whole calls") {
-    static const char* const kClosers[] = {"</parameter>\n", "\n</parameter>\n",       "</arg_value>",
-                                           "</arg_value>\n", "</｜DSML｜parameter>\n", "</atem:parameter>\n",
-                                           "<|\"|>"};
+    static const char* const kClosers[] = {
+        "</parameter>\n",         "\n</parameter>\n",    "</arg_value>", "</arg_value>\n",
+        "</｜DSML｜parameter>\n", "</atem:parameter>\n", "<|\"|>",       "<escape>"};
     uint32_t seed = 3;
     const auto next = [&](uint32_t n) { return seed = seed * 1664525u + 1013904223u, (seed >> 8) % n; };
     std::map<chat_form, int> n_ended;

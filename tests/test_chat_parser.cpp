@@ -203,6 +203,10 @@ TEST_CASE("chat parser: control tokens") {
     CHECK(s.text == "Text and");
     CHECK(s.thinking == "then");
     CHECK(s.calls.size() == 1);
+    feed(options_of(chat_form::llama3, chat_thinking::none),  // as Llama 4 begins
+         {"!<|python_start|>", "!<|python_end|>", "{\"name\": \"ping\", \"parameters\": {}}"});
+    CHECK(s.calls.size() == 1);
+    CHECK(s.text.empty());
     o.parse_calls = o.split_thinking = false;
     feed(o, {"!<think>", "a", "!</think>", "b", "!<tool_call>", "c", "!</tool_call>", "!<|x|>"});
     CHECK(s.text == "<think>a</think>b<tool_call>c</tool_call>");
@@ -229,6 +233,12 @@ TEST_CASE("chat parser: what models write that is not quite the form") {
          R"(<tool_call>[{"name": "ping"}, {"name": "ping", "arguments": {}}]</tool_call>)",
          "",
          {{"ping", "{}"}, {"ping", "{}"}}},
+        // names of arguments with blanks and signs
+        {f::gemma,
+         "<|tool_call>call:note{search query:<|\"|>a<|\"|>,$top:2}<tool_call|>",
+         "",
+         {{"note", R"({"search query": "a", "$top": 2})"}}},
+        {f::pythonic, "[note(search  query = 'a', @x=1)]", "", {{"note", R"({"search  query": "a", "@x": 1})"}}},
         {f::hermes,
          "<tool_call>\n{\"name\": \"note\", \"arguments\": {\"text\": \"a\nb\"}}\n</tool_call>",
          "",
