@@ -176,12 +176,8 @@ def test_an_allowed_origin(start, known_file):
     answer = server.get("/v1/models", headers=good)
     assert answer.headers["access-control-allow-origin"] == good["Origin"] and "Origin" in answer.headers["vary"]
     answer = requests.options(server.url + "/v1/chat/completions", headers=good, timeout=20)
-    allowed = answer.headers["access-control-allow-headers"].split(", ")
-    assert answer.status_code == 204
-    # what OpenAI's and Anthropic's clients for browsers send
-    for name in ("content-type", "authorization", "x-api-key", "x-stainless-os", "x-stainless-retry-count",
-                 "anthropic-version", "anthropic-dangerous-direct-browser-access"):
-        assert name in allowed, name
+    # whatever clients for browsers send: openai-organization, x-stainless-os, http-referer; * is all but authorization
+    assert answer.status_code == 204 and answer.headers["access-control-allow-headers"] == "*, authorization"
     assert server.get("/v1/models", headers={"Origin": "https://chat.example.org.evil"}).status_code == 403
 
 

@@ -265,6 +265,28 @@ def test_responses_think_and_keep_to_schemas(known):
         assert error["param"] == param, error
 
 
+def test_what_was_thought_goes_back_to_the_template(start, known_file, tmp_path):
+    path = tmp_path / "template"
+    path.write_text("{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+                    "{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}{% endfor %}"
+                    "{# <think> </think> <tool_call> #}")
+    server = start(known_file, "--chat-template", str(path))
+    call = {"type": "function_call", "call_id": "call00000", "name": "look", "arguments": "{}"}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    items = [*HI, thought, call, {"type": "function_call_output", "call_id": "call00000", "output": "tree"},
+             {**thought, "content": []}, {"type": "reasoning", "summary": []}, thought,
+             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a tree"}]}, *HI]
+    called = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [*HI, {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [called]},
+                {"role": "tool", "tool_call_id": "call00000", "content": "tree"},
+                {"role": "assistant", "content": "a tree", "reasoning_content": "hm", "reasoning": "x"}, *HI]
+    prompt = server.post("/apply-template", {"messages": messages}).json()
+    assert prompt["prompt"] == "<user>hi<assistant>(hm)[look]<tool>tree<assistant>(hm)a tree<user>hi"
+    r = server.post("/v1/responses", {"input": items, "max_output_tokens": 1}).json()
+    assert r["usage"]["input_tokens"] == len(prompt["tokens"]), r
+    assert server.post("/v1/responses", {"input": [{**thought, "content": "x"}]}).status_code == 400
+
+
 def test_refusals_are_read_as_text(known):
     said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not"}]}
     turn = [*HI, said, *HI]

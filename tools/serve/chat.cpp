@@ -110,9 +110,7 @@ class chat_reply : public choices_reply {
         return {{"message", std::move(message)}, {"logprobs", logprobs_of(i, a.logprobs)}};
     }
 
-    std::string first(size_t i) override {
-        return chunk(i, "delta", {{"role", "assistant"}, {"content", ""}}, nullptr);
-    }
+    std::string first(size_t i) override { return chunk(i, "delta", {{"role", "assistant"}, {"content", ""}}, {}); }
 
     std::string piece(size_t i, const answer_event& e) override {
         json delta = json::object();
@@ -166,10 +164,12 @@ chat_fields read_chat(const fields& f) {
     chat_fields c;
     check_messages(f);
     c.messages = *f.list("messages");
-    for (json& m : c.messages)
+    for (json& m : c.messages) {
+        if (m.contains("reasoning")) m.emplace("reasoning_content", json(m["reasoning"]));  // answers have both names
         if (m.contains("content") && m["content"].is_array())
             for (json& part : m["content"])
                 if (part["type"] == "refusal") part = {{"type", "text"}, {"text", part["refusal"]}};
+    }
     read_tools(f, &c);
     const fields variables = f.inside("chat_template_kwargs");
     c.variables = variables.value();

@@ -6,9 +6,11 @@ namespace serve {
 
 namespace {
 
-// An item of the input becomes a message. Calls belong to the message of the assistant before them.
+// An item of the input becomes a message. Calls belong to the message of the assistant before them, and a message of
+// the assistant or a call to what was thought before it.
 void add_item(const fields& i, json* messages) {
     const std::string type = i.text("type").value_or("message");
+    const bool joins = !messages->empty() && messages->back()["role"] == "assistant";
     const auto parts = [&](const char* name) {
         const json* content = i.find(name);
         if (!content || (type == "message" && content->empty())) i.wrong(name, "a text or a list of parts");
@@ -16,15 +18,20 @@ void add_item(const fields& i, json* messages) {
     };
     if (type == "message") {
         const std::string role = i.need_choice("role", {"system", "developer", "user", "assistant"});
-        messages->push_back({{"role", role}, {"content", parts("content")}});
+        const bool has_thoughts = joins && role == "assistant" && messages->back().size() == 2 &&
+                                  messages->back().contains("reasoning_content");
+        if (!has_thoughts) messages->push_back({{"role", role}});
+        messages->back()["content"] = parts("content");
     } else if (type == "function_call") {
-        const bool joins = !messages->empty() && messages->back()["role"] == "assistant";
-        if (!joins) messages->push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array()}});
+        if (!joins) messages->push_back({{"role", "assistant"}});
         json call = call_json(i.need_text("call_id"), i.need_text("name"), i.need_text("arguments"));
         messages->back()["tool_calls"].push_back(std::move(call));
     } else if (type == "function_call_output") {
         messages->push_back({{"role", "tool"}, {"tool_call_id", i.need_text("call_id")}, {"content", parts("output")}});
-    } else if (type != "reasoning") i.wrong("type", "message, function_call, function_call_output or reasoning");
+    } else if (type == "reasoning") {  // one that is encrypted, or only summed up, has no content
+        if (const json* told = i.list("content"); told && !told->empty())
+            messages->push_back({{"role", "assistant"}, {"reasoning_content", parts("content")}});
+    } else i.wrong("type", "message, function_call, function_call_output or reasoning");
 }
 
 // Fields of /v1/chat/completions, and what they are called here.
@@ -150,8 +157,7 @@ class response_reply : public reply {
                 {"content", json::array()}};
     }
     static json reasoning_item() {
-        return {{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()},
-                {"content", json::array()}};
+        return {{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()}, {"content", json::array()}};
     }
     static json call_item(std::string_view call_id, std::string_view name) {
         return {{"id", random_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", call_id},
