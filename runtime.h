@@ -1096,10 +1096,10 @@ typedef struct duet_chat_grammar_params {
 } duet_chat_grammar_params;
 DUET_DEFAULTS(duet_chat_grammar_params) /* duet_chat_grammar_params_init, duet_chat_grammar_params_default */
 
-/* Makes the grammar of an answer: thinking as the template has it, then calls of the chat's tools, or text.
+/* Makes the grammar of an answer: thinking as the template has it, then calls of the chat's tools, or text. Parts of a
+ * tool's schema that cannot be kept to are left out, unless it has "strict": true.
  * Returns     DUET_OK; DUET_ERR_ARG: a tool that is not there, calls without tools; DUET_ERR_UNSUPPORTED: the model's
- *             form has no calls, or a schema's keyword is not kept to (text: tool and place); DUET_ERR_FORMAT;
- *             DUET_ERR_FULL; DUET_ERR_MEMORY
+ *             form has no calls, or a schema is not kept to (text: place); DUET_ERR_FORMAT, _FULL, _MEMORY
  * Thread      the chat's
  * Cost        as duet_grammar_create */
 DUET_API_STATUS duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out);

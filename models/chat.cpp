@@ -10,10 +10,8 @@
 namespace duet {
 namespace {
 
-struct builtin_template {
-    const char *name, *text;
-};
-constexpr builtin_template kBuiltins[] = {
+constexpr std::pair<const char*, const char*> kBuiltins[] = {
+// names and texts
 #define CHAT_TEMPLATE(name, text) {name, text},
 #include "chat_templates.def"
 #undef CHAT_TEMPLATE
@@ -116,7 +114,7 @@ const std::string kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 std::string builtin_chat_templates() {
     std::string names;
-    for (const builtin_template& t : kBuiltins) names += (names.empty() ? "" : ", ") + std::string(t.name);
+    for (const auto& t : kBuiltins) names += (names.empty() ? "" : ", ") + std::string(t.first);
     return names;
 }
 
@@ -134,8 +132,8 @@ duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std
     };
     if (!text.empty()) source_ = text;
     else if (!name.empty()) {
-        for (const builtin_template& t : kBuiltins)
-            if (name == t.name) source_ = t.text;
+        for (const auto& [own_name, own_text] : kBuiltins)
+            if (name == own_name) source_ = own_text;
         if (source_.empty() && name == "default") named(kTemplateKey, &source_);
         if (source_.empty() && !named(kTemplateKey + ("." + std::string(name)), &source_)) {
             std::string names;
@@ -188,13 +186,12 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
     // quotes.
     const auto call = [&](value arguments) {
         const value function = value::of_map({{"name", value::of_string("look")}, {"arguments", std::move(arguments)}});
-        const value one = value::of_map(
-            {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}});
-        const value said = found->wants_no_content ? value() : content("");
-        return with(message_of("assistant", said), "tool_calls", value::of_list({one}));
+        const value list = value::of_list({value::of_map(
+            {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}})});
+        return with(message_of("assistant", found->wants_null ? value() : content("")), "tool_calls", list);
     };
-    found->wants_no_content = !shows({user, call(value::of_string("{}"))}, "look");
-    found->wants_no_content = found->wants_no_content && shows({user, call(value::of_string("{}"))}, "look");
+    found->wants_null = !shows({user, call(value::of_string("{}"))}, "look");
+    found->wants_null = found->wants_null && shows({user, call(value::of_string("{}"))}, "look");
     value object;
     DUET_TRY(parse_json("{\"needle\": \"NEEDLE-A\"}", &object, err));
     const bool shows_object = shows({user, call(object)}, "NEEDLE-A");
@@ -257,7 +254,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
             std::vector<value> adapted;
             for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
             m = with(m, "tool_calls", value::of_list(std::move(adapted)));
-            if (h.wants_no_content) m = with(m, "content", value());
+            if (h.wants_null) m = with(m, "content", value());
         }
         origin->push_back(takes_folded ? folded_at : i);
         out.push_back(std::move(m));

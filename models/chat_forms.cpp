@@ -9,7 +9,7 @@ namespace duet {
 
 static bool has_text(std::string_view text, std::string_view needle) { return text.find(needle) != text.npos; }
 
-chat_form choose_form(std::string_view template_text) {
+chat_form choose_form(std::string_view text) {
     static const struct {
         chat_form form;
         const char *a, *b, *absent;
@@ -19,9 +19,7 @@ chat_form choose_form(std::string_view template_text) {
 #undef CHAT_SIGN
     };
     for (const auto& s : kSigns)
-        if (has_text(template_text, s.a) && has_text(template_text, s.b) &&
-            (!*s.absent || !has_text(template_text, s.absent)))
-            return s.form;
+        if (has_text(text, s.a) && has_text(text, s.b) && (!*s.absent || !has_text(text, s.absent))) return s.form;
     return chat_form::none;
 }
 
@@ -34,9 +32,9 @@ static const thinking_markers kThinking[] = {
 
 const thinking_markers& thinking_markers_of(chat_thinking thinking) { return kThinking[(size_t)thinking]; }
 
-chat_thinking choose_thinking(std::string_view template_text) {
+chat_thinking choose_thinking(std::string_view text) {
     for (size_t i = 1; i < std::size(kThinking); i++)
-        if (has_text(template_text, kThinking[i].close)) return (chat_thinking)i;
+        if (has_text(text, kThinking[i].close)) return (chat_thinking)i;
     return chat_thinking::none;
 }
 

@@ -22,6 +22,7 @@ struct call_writer {
     const shape_row& row;
     error_text& err;
     duet_status status = DUET_OK;
+    bool is_lenient = false;  // of the tool that is written
 
     // Matches the bytes as they are, with a number for '#'.
     expr literal(std::string_view bytes) {
@@ -33,7 +34,7 @@ struct call_writer {
 
     expr json(const value& schema, const value* root = nullptr) {
         expr out = b.nothing();
-        if (status == DUET_OK) status = add_schema(schema, {.root = root}, b, &out, err);
+        if (status == DUET_OK) status = add_schema(schema, {.root = root, .is_lenient = is_lenient}, b, &out, err);
         return out;
     }
 
@@ -46,9 +47,8 @@ struct call_writer {
         const uint32_t rule = b.add_rule("gemma value");
         const char* quote = row.trigger == "<|tool_call>" ? "<|\"|>" : "<escape>";
         const expr string = b.sequence({b.spelled(quote), b.without({quote}, false), b.spelled(quote)});
-        const expr scalar =
-            json(value::of_map({{"type", value::of_list({value::of_string("number"), value::of_string("boolean"),
-                                                         value::of_string("null")})}}));
+        const expr number = json(value::of_map({{"type", value::of_string("number")}}));
+        const expr scalar = b.any_of({number, b.one_of_texts({"true", "false", "null"})});
         const expr list = bracket("[", b.call(rule), "]");
         const expr key = b.repeat(b.one_char({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1, kMaxChatName);
         const expr map = bracket("{", b.sequence({key, b.literal(":"), b.call(rule)}), "}");
@@ -89,11 +89,10 @@ struct call_writer {
     }
 
     expr parameter(const value& schema, const value& root, std::string_view key) {
-        std::string key_end(row.key_end);
-        const bool tells_type = key_end.ends_with("string=\"");
-        if (tells_type) key_end += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
-        return b.sequence({literal(row.param_begin), b.literal(key), literal(key_end), argument(schema, root),
-                           literal(row.param_end)});
+        std::string end(row.key_end);
+        if (end.ends_with("string=\"")) end += schema_types(root, schema) == kJsonString ? "true\">" : "false\">";
+        return b.sequence(
+            {literal(row.param_begin), b.literal(key), literal(end), argument(schema, root), literal(row.param_end)});
     }
 
     // Matches arguments one after the other. State 2 i means that i parameters were passed and none was written, state
@@ -108,9 +107,7 @@ struct call_writer {
             const expr next = row.param_begin.empty() ? b.sequence({b.one_of_texts({",", ", "}), part}) : part;
             edges.insert(edges.end(), {{2 * i, part, 2 * i + 3}, {2 * i + 1, next, 2 * i + 3}});
             const auto is_it = [&](const value& v) { return compare_keys(v, m.key) == 0; };
-            if (required && required->is_list() &&
-                std::any_of(required->items().begin(), required->items().end(), is_it))
-                continue;
+            if (required && required->is_list() && std::ranges::any_of(required->items(), is_it)) continue;
             edges.insert(edges.end(), {{2 * i, b.empty(), 2 * i + 2}, {2 * i + 1, b.empty(), 2 * i + 3}});
         }
         return b.graph((uint32_t)(2 * n + 2), edges, {(uint32_t)(2 * n), (uint32_t)(2 * n + 1)});
@@ -121,6 +118,7 @@ struct call_writer {
         if (tool.parameters.is_map()) members = tool.parameters.members();
         members.emplace_back("type", value::of_string("object"));  // the parser reads no others
         const value schema = value::of_map(std::move(members));
+        is_lenient = !tool.is_strict;
         const expr arguments = row.key_end.empty() ? json(schema) : parameters(schema);
         return b.sequence(
             {literal(row.call_begin), b.literal(tool.name), literal(row.name_end), arguments, literal(row.call_end)});
@@ -138,8 +136,9 @@ struct call_writer {
 
 }  // namespace
 
-duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool parallel, grammar_builder& builder,
-                      grammar_builder::expr* out, std::vector<std::string>* triggers, error_text& err) {
+duet_status add_calls(chat_form form, std::string_view text, const std::vector<chat_tool>& tools, bool parallel,
+                      grammar_builder& builder, grammar_builder::expr* out, std::vector<std::string>* triggers,
+                      error_text& err) {
     static const shape_row kRows[] = {
 #define CHAT_SHAPE(form, trigger, list_begin, call_begin, name_end, call_end, separator, list_end, param_begin,        \
                    key_end, param_end)                                                                                 \
@@ -154,10 +153,12 @@ duet_status add_calls(chat_form form, const std::vector<chat_tool>& tools, bool 
 #undef CHAT_FORM
     };
     if (tools.empty()) return fail(err, DUET_ERR_ARG, "calls: no tool to call");
+    const auto is_shown = [&](const shape_row& r) { return r.form == form && text.find(r.trigger) != text.npos; };
+    const bool has_shown = form != chat_form::harmony && std::ranges::any_of(kRows, is_shown);
     std::vector<grammar_builder::expr> choices;
     triggers->clear();
     for (const shape_row& row : kRows) {
-        if (row.form != form) continue;
+        if (row.form != form || (has_shown && !is_shown(row))) continue;
         call_writer writer{builder, row, err};
         choices.push_back(writer.calls(tools, parallel && kParallel[(size_t)form]));
         DUET_TRY(writer.status);

@@ -18,10 +18,7 @@ std::span<const chat_block> chat_blocks() {
     return rows;
 }
 
-static const struct {
-    chat_form form;
-    const char* marker;
-} kMarkup[] = {
+static constexpr std::pair<chat_form, const char*> kMarkup[] = {
 #define CHAT_MARKUP(form, marker) {chat_form::form, marker},
 #include "chat_forms.def"
 #undef CHAT_MARKUP
@@ -107,8 +104,8 @@ void chat_machine::begin() {
             if (b.syntax == call_syntax::json) marks.push_back({"{", mark_kind::begin, &b, true, false, false, true});
         }
     }
-    for (const auto& m : kMarkup)
-        if (m.form == options.form) marks.push_back({m.marker, mark_kind::markup, nullptr, false, false, true, true});
+    for (const auto& [form, marker] : kMarkup)
+        if (form == options.form) marks.push_back({marker, mark_kind::markup, nullptr, false, false, true, true});
     if (has_headers(options.form)) {
         for (const char* open : {"<|start|>", "<|channel|>", "<|message|>"})
             marks.push_back({open, mark_kind::header, nullptr, false, false, true, true});

@@ -63,7 +63,8 @@ struct chat_sink {
 
 struct chat_tool {
     std::string name;
-    value parameters;  // JSON schema of the arguments; null: unknown
+    value parameters;        // JSON schema of the arguments; null: unknown
+    bool is_strict = false;  // the schema is kept to as a whole, or refused
 };
 
 struct chat_parser_options {
@@ -117,10 +118,10 @@ class chat_parser {
     std::unique_ptr<impl> impl_;
 };
 
-// Returns the form in which a model with this template writes calls; none: the template has no tools, or an unknown
-// form.
-chat_form choose_form(std::string_view template_text);
-chat_thinking choose_thinking(std::string_view template_text);
+// Returns the form in which a model with the template of this text writes calls; none: the template has no tools, or an
+// unknown form.
+chat_form choose_form(std::string_view text);
+chat_thinking choose_thinking(std::string_view text);
 // Finds a form by name ("hermes", ...; see chat_forms.def). Returns false if there is none; *form stays.
 bool find_form(std::string_view name, chat_form* form);
 const char* form_name(chat_form form);

@@ -296,7 +296,7 @@ class schema_compiler {
         if (ways.empty()) return DUET_OK;
         schema_shape name_shape;
         DUET_TRY(reader_.merge(ways[0], &name_shape));
-        if (ways.size() > 1 || name_shape.has_values())
+        if (!reader_.is_lenient && (ways.size() > 1 || name_shape.has_values()))
             return reader_.fail_at(*shape.place, "propertyNames", DUET_ERR_UNSUPPORTED,
                                    "anyOf and oneOf are not supported here");
         if (!(name_shape.types & kJsonString)) return DUET_OK;
@@ -481,6 +481,7 @@ duet_status add_checked(const value& schema, const schema_options& options, gram
     schema_reader reader(options.root ? *options.root : schema, err, builder.schema_work);
     schema_set set;
     error_text build_error;
+    reader.is_lenient = options.is_lenient;
     DUET_TRY(reader.check(schema));
     DUET_TRY(reader.add(schema, &set));
     const duet_status status = compile_set(reader, set, options, builder, out, compiled, build_error);

@@ -30,6 +30,9 @@ struct schema_options {
     // no white space.
     uint32_t max_indent = 16;
     const value* root = nullptr;  // what $ref begins at; null: the schema itself
+    // What is not kept to is left out instead of refused: oneOf is read as anyOf, and a pattern that cannot be matched
+    // or is too large leaves its string free. Still refused: $ref elsewhere, and a minProperties that no names serve.
+    bool is_lenient = false;
 };
 
 constexpr int kSchemaMaxDepth = 100;          // depth of the schema as a value; also of allOf and $ref within one value

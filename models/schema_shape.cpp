@@ -89,7 +89,7 @@ uint32_t count_or(const value& schema, std::string_view keyword, uint32_t otherw
 }
 
 template <class Check> bool is_list_of(const value& v, Check check) {
-    return v.is_list() && std::all_of(v.items().begin(), v.items().end(), check);
+    return v.is_list() && std::ranges::all_of(v.items(), check);
 }
 
 bool is_bound(const value& v) {
@@ -101,12 +101,9 @@ bool is_count(const value& v) {
 }
 bool is_schema_list(const value& v) { return is_list_of(v, is_schema) && !v.items().empty(); }
 bool is_schema_map(const value& v) {
-    return v.is_map() && std::all_of(v.members().begin(), v.members().end(),
-                                     [](const value_member& m) { return m.key.is_string() && is_schema(m.val); });
+    return v.is_map() && std::ranges::all_of(v.members(), is_schema, &value_member::val);
 }
-bool is_text_list(const value& v) {
-    return is_list_of(v, [](const value& i) { return i.is_string(); });
-}
+bool is_text_list(const value& v) { return is_list_of(v, &value::is_string); }
 bool is_type(const value& v) { return json_type_of_name(v) || (is_list_of(v, json_type_of_name) && v.items().size()); }
 
 // The keywords that limit a value. Those without a check are not kept to; some are of an older draft.
@@ -134,10 +131,9 @@ const struct {
 
 bool is_deep(const value& v, int limit) {
     if (limit == 0) return true;
-    if (v.is_list())
-        return std::any_of(v.items().begin(), v.items().end(), [&](const value& i) { return is_deep(i, limit - 1); });
-    return v.is_map() && std::any_of(v.members().begin(), v.members().end(),
-                                     [&](const value_member& m) { return is_deep(m.val, limit - 1); });
+    const auto is_deeper = [&](const value& part) { return is_deep(part, limit - 1); };
+    if (v.is_list()) return std::ranges::any_of(v.items(), is_deeper);
+    return v.is_map() && std::ranges::any_of(v.members(), is_deeper, &value_member::val);
 }
 
 // Looks for a part of a value by its address, and writes the path to the part to *out.
@@ -216,7 +212,7 @@ duet_status schema_reader::check_keywords(const value& schema) {
             if (k.is_good && !k.is_good(m.val))
                 return fail_at(schema, name, DUET_ERR_FORMAT, std::string("want ") + k.want);
             const bool is_free = name.starts_with("unevaluated") && m.val.is_bool() && m.val.as_bool();
-            if (!k.is_good && !is_free)
+            if (!k.is_good && !is_free && !is_lenient)
                 return fail_at(schema, name, DUET_ERR_UNSUPPORTED, "this keyword is not supported");
         }
     }
@@ -279,7 +275,7 @@ duet_status schema_reader::choose(const schema_set& set, std::vector<schema_set>
         const schema_set::choice c = s.choices.back();
         const value& owner = *s.schemas[(size_t)c.from].schema;
         s.choices.pop_back();
-        if (c.is_exclusive && !is_probing) DUET_TRY(check_exclusive(s, c));
+        if (c.is_exclusive && !is_probing && !is_lenient) DUET_TRY(check_exclusive(s, c));
         const auto& branches = c.branches->items();
         for (size_t i = branches.size(); i-- > 0;) {
             if (++n_steps > kSchemaMaxBranches || (work += s.schemas.size()) > kMaxWork)
@@ -323,7 +319,9 @@ duet_status schema_reader::merge_numbers(const value& schema, schema_shape* out)
     if (const value* multiple = schema.find("multipleOf")) {
         uint32_t n = 0;
         const bool is_whole = to_count(*multiple, &n) && n > 0;
-        if (!is_whole || (uint64_t)n * out->numbers.divisor > kMaxDivisor)
+        const bool is_kept = is_whole && (uint64_t)n * out->numbers.divisor <= kMaxDivisor;
+        if (!is_kept && is_lenient) return DUET_OK;
+        if (!is_kept)
             return fail_at(schema, "multipleOf", DUET_ERR_UNSUPPORTED,
                            "want a whole number from 1 to " + std::to_string(kMaxDivisor));
         out->numbers.divisor = std::lcm(n, out->numbers.divisor);
@@ -370,6 +368,7 @@ duet_status schema_reader::merge(const schema_set& set, schema_shape* out) {
                 if (required.insert(name.as_string()).second) out->required.push_back(name.as_string());
     }
     for (const value* s : out->schemas) {  // a keyword matters only if the type allows its values
+        if (is_lenient) break;
         const value *format = s->find("format"), *unique = s->find("uniqueItems");
         if (format && (out->types & kJsonString) && !out->has_values() && format_pattern(format->as_string()).empty())
             return fail_at(*s, "format", DUET_ERR_UNSUPPORTED,
@@ -395,6 +394,7 @@ duet_status schema_reader::strings(const std::vector<string_condition>& conditio
     if (!is_new) return DUET_OK;
     error_text message;
     duet_status status = match_strings(conditions, &at->second, message);
+    if (status == DUET_ERR_UNSUPPORTED && is_lenient) status = match_strings({}, &at->second, message);
     for (const char_automaton::state& s : at->second.states) work += (s.edges.size() + 3) / 4;
     if (status == DUET_OK && work > kMaxWork)
         status = fail(message, DUET_ERR_FULL, "want patterns of fewer states and classes in all");
@@ -404,9 +404,12 @@ duet_status schema_reader::strings(const std::vector<string_condition>& conditio
 }
 
 duet_status schema_reader::string_conditions(const schema_shape& shape, std::vector<string_condition>* conditions) {
-    conditions->insert(conditions->end(), shape.patterns.begin(), shape.patterns.end());
-    if (shape.min_length == 0 && shape.max_length == kUnlimited) return DUET_OK;
+    const size_t n_before = conditions->size();
     const char_automaton* all = nullptr;
+    conditions->insert(conditions->end(), shape.patterns.begin(), shape.patterns.end());
+    if (is_lenient && strings(*conditions, *shape.place, "pattern", &all) == DUET_ERR_FULL)
+        conditions->resize(n_before);
+    if (shape.min_length == 0 && shape.max_length == kUnlimited) return DUET_OK;
     DUET_TRY(strings(*conditions, *shape.place, "pattern", &all));
     if (all->is_empty()) return DUET_OK;
     uint32_t shortest, longest, max = shape.max_length;

@@ -92,6 +92,7 @@ class schema_reader {
     const value& root;
     error_text& err;
     std::string why_empty;
+    bool is_lenient = false;  // schema_options
     // Asks only whether a conjunction has a value: oneOf is read as anyOf, and reasons are not noted.
     bool is_probing = false;
     // Comparisons of values; two branches count as 100, a rule made for them as 30, a member as 10, a pattern as a

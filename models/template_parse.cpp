@@ -54,7 +54,7 @@ class template_parser {
     }
     bool is(std::string_view text) const { return is_text(now(), text); }
     bool is_any(words list) const {
-        return std::any_of(list.begin(), list.end(), [&](std::string_view word) { return is(word); });
+        return std::ranges::any_of(list, [&](std::string_view word) { return is(word); });
     }
     bool take(std::string_view text) { return is(text) && (step(), true); }
     void want(std::string_view text) {

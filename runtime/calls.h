@@ -131,10 +131,6 @@ duet_status create_grammar(const duet_model* m, const duet_grammar_params* param
 duet_status make_grammar(const duet_model& m, grammar_builder& builder, grammar_builder::expr part, duet_grammar* out,
                          error_text& err);
 
-// Free text until one of the triggers begins; from its first byte on, the text is `body`.
-grammar_builder::expr behind_triggers(grammar_builder& builder, const std::vector<std::string>& triggers,
-                                      grammar_builder::expr body);
-
 duet_status set_grammar(duet_sampler& s, const duet_grammar* grammar);
 
 // ---- generate.cpp

@@ -60,7 +60,8 @@ duet_status read_tools(duet_chat& c) {
             if (earlier.name == name.as_string())
                 return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: the name '%s' is taken", wrapped.size(),
                             printable(name.as_string()).c_str());
-        c.tools.push_back({std::string(name.as_string()), member_of(function, "parameters")});
+        const bool is_strict = compare_keys(member_of(function, "strict"), value::of_bool(true)) == 0;
+        c.tools.push_back({std::string(name.as_string()), member_of(function, "parameters"), is_strict});
         wrapped.push_back(
             inner.is_map() ? tool : value::of_map({{"type", value::of_trusted("function")}, {"function", tool}}));
     }
@@ -164,8 +165,7 @@ duet_status check_message(const value& m, const char* what, size_t i, error_text
         if (!member_of(function, "name").is_string() ||
             !(arguments.is_string() || arguments.is_map() || arguments.is_null()))
             return fail(err, DUET_ERR_ARG,
-                        "%s: message %zu: tool_calls: call %zu: want {\"function\": {\"name\": text, \"arguments\": "
-                        "JSON as text}}",
+                        "%s: message %zu: call %zu: want {\"function\": {\"name\": text, \"arguments\": JSON text}}",
                         what, i, k);
     }
     return DUET_OK;

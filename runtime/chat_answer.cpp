@@ -241,7 +241,7 @@ duet_status call_part(const duet_chat& c, std::string_view choice, bool parallel
                     printable(choice).c_str());
     if (tools.empty() || (choice == "none" && parts->has_body)) return DUET_OK;
     parts->has_calls = true;
-    return add_calls(c.form, tools, parallel && !is_named, b, &parts->calls, &parts->triggers, err);
+    return add_calls(c.form, template_of(c), tools, parallel && !is_named, b, &parts->calls, &parts->triggers, err);
 }
 
 }  // namespace

@@ -91,11 +91,9 @@ duet_status begin_turn(duet_chat& c, duet_session* session, duet_sampler* sample
     auto p = defaults_of<duet_chat_turn_params>();
     DUET_TRY(read_struct("duet_chat_turn_params", params, &p, c.err));
     if (!has_sequence(*session, p.seq) || p.max_new_tok < -1 || (p.flags & ~DUET_CHAT_CONTINUE_LAST))
-        return fail(
-            c.err, DUET_ERR_ARG,
-            "%s: want seq in 0..%d, max_new_tok of at least -1, flags 0 or DUET_CHAT_CONTINUE_LAST; got %d, %d, "
-            "%d",
-            kCall, session->limits.n_seqs - 1, p.seq, p.max_new_tok, p.flags);
+        return fail(c.err, DUET_ERR_ARG,
+                    "%s: want seq in 0..%d, max_new_tok from -1, flags 0 or DUET_CHAT_CONTINUE_LAST; got %d, %d, %d",
+                    kCall, session->limits.n_seqs - 1, p.seq, p.max_new_tok, p.flags);
     auto turn = std::make_unique<duet_chat_turn>(c, *session);
     DUET_TRY(start_turn(*turn, *sampler, p));
     *out = turn.release();

@@ -104,11 +104,6 @@ duet_status add_body(const duet_grammar_params& p, grammar_builder& b, grammar_b
     return DUET_OK;
 }
 
-grammar_builder::expr behind_triggers(grammar_builder& builder, const std::vector<std::string>& triggers,
-                                      grammar_builder::expr body) {
-    return builder.sequence({builder.without(triggers), builder.optional(body)});
-}
-
 duet_status create_grammar(const duet_model* m, const duet_grammar_params* params, duet_grammar& out) {
     if (!m) return fail(out.err, DUET_ERR_ARG, "duet_grammar_create: model is NULL");
     auto p = defaults_of<duet_grammar_params>();
@@ -122,7 +117,9 @@ duet_status create_grammar(const duet_model* m, const duet_grammar_params* param
     duet_grammar alone;
     DUET_TRY(make_grammar(*m, builder, body, &alone, out.err));
     DUET_TRY(check_triggers(alone, triggers, out.err));
-    return make_grammar(*m, builder, behind_triggers(builder, triggers, body), &out, out.err);
+    // free text until one of the triggers begins
+    body = builder.sequence({builder.without(triggers), builder.optional(body)});
+    return make_grammar(*m, builder, body, &out, out.err);
 }
 
 duet_status set_grammar(duet_sampler& s, const duet_grammar* grammar) {

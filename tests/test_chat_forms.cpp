@@ -4,6 +4,7 @@
 #include "chat_writers.h"
 #include "test_data.h"
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 
@@ -198,6 +199,13 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(!find_form("no such", &form));
 }
 
+// A text with the beginnings of all forms.
+static const char* const kAllTriggers =
+#define CHAT_SHAPE(form, trigger, ...) trigger " "
+#include "../models/chat_forms.def"
+#undef CHAT_SHAPE
+    ;
+
 // Compiles the grammar of calls over single bytes.
 static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vector<chat_tool>& tools, bool parallel,
                                                  std::vector<std::string>* triggers) {
@@ -205,7 +213,7 @@ static std::shared_ptr<constraint> constraint_of(chat_form form, const std::vect
     error_text err;
     grammar_builder::expr calls;
     grammar g;
-    REQUIRE_MESSAGE(add_calls(form, tools, parallel, b, &calls, triggers, err) == DUET_OK, err.text);
+    REQUIRE_MESSAGE(add_calls(form, kAllTriggers, tools, parallel, b, &calls, triggers, err) == DUET_OK, err.text);
     const uint32_t root = b.add_rule("root");
     b.define(root, calls);
     REQUIRE_MESSAGE(b.build(root, &g, err) == DUET_OK, err.text);
@@ -315,10 +323,90 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
     error_text err;
     std::vector<chat_tool> many;
     for (int i = 0; i < 200; i++) many.push_back({std::string(36, 'n') + std::to_string(1000 + i), {}});
-    CHECK(add_calls(chat_form::pythonic, many, true, b, &out, &triggers, err) == DUET_OK);
-    CHECK(add_calls(chat_form::hermes, {}, true, b, &out, &triggers, err) == DUET_ERR_ARG);
-    CHECK(add_calls(chat_form::none, {{"f", {}}}, true, b, &out, &triggers, err) == DUET_ERR_UNSUPPORTED);
+    CHECK(add_calls(chat_form::pythonic, kAllTriggers, many, true, b, &out, &triggers, err) == DUET_OK);
+    // a template's own way is enough, and costs less
+    many.resize(100);
+    std::string properties;
+    for (int i = 0; i < 12; i++)
+        properties += (i ? ", \"" : "\"") + std::to_string(i) + R"(": {"type": "string", "pattern": "^[a-z]{1,20}$"})";
+    for (chat_tool& t : many) t.parameters = json("{\"properties\": {" + properties + "}}");
+    for (const char* text : {"<tool_call>", "<seed:tool_call>", "", kAllTriggers}) {
+        grammar_builder one;
+        grammar g;
+        const bool is_own = std::string_view(text).starts_with('<') && text != kAllTriggers;
+        duet_status st = add_calls(chat_form::xml, text, many, true, one, &out, &triggers, err);
+        if (st == DUET_OK) {
+            const uint32_t root = one.add_rule("root");
+            one.define(root, out);
+            st = one.build(root, &g, err);
+        }
+        CHECK(st == (is_own ? DUET_OK : DUET_ERR_FULL));
+        if (is_own) CHECK(triggers == std::vector<std::string>{text});
+    }
+    CHECK(add_calls(chat_form::hermes, "", {}, true, b, &out, &triggers, err) == DUET_ERR_ARG);
+    CHECK(add_calls(chat_form::none, "", {{"f", {}}}, true, b, &out, &triggers, err) == DUET_ERR_UNSUPPORTED);
     CHECK(err.text.find("none") != std::string::npos);
+}
+
+// Clients send the tools of many servers with each request.
+TEST_CASE("chat forms: of a tool's schema, what cannot be kept to is left out, and the rest is kept to") {
+    const value schema = json(R"({"type": "object", "required": ["host"], "not": {"required": ["x"]}, "$defs": {
+        "n": {"type": "integer"}, "odd": {"type": "string", "pattern": "^(?=.*[A-Z]).+$"}}, "properties": {
+        "host": {"type": "string", "format": "hostname", "enum": ["a", "b"]},
+        "tags": {"type": "array", "uniqueItems": true, "items": {"type": "object", "if": {}, "required": ["k"],
+            "properties": {"k": {"type": "boolean"}}}},
+        "n": {"$ref": "#/$defs/n"}, "odd": {"$ref": "#/$defs/odd"}}})");
+    std::vector<std::string> triggers;
+    const auto good = [&](bool as_tags, const std::string& text) {
+        return as_tags ? takes(chat_form::xml, {{"f", schema}}, false,
+                               "<tool_call>\n<function=f>\n" + text + "</function>\n</tool_call>", &triggers)
+                       : takes(chat_form::hermes, {{"f", schema}}, false,
+                               "<tool_call>\n{\"name\": \"f\", \"arguments\": " + text + "}\n</tool_call>", &triggers);
+    };
+    CHECK(good(false, R"({"host": "b", "tags": [{"k": true}, {"k": true}], "n": 3, "odd": "x"})"));
+    CHECK(!good(false, R"({"host": "c"})"));
+    CHECK(!good(false, R"({"tags": []})"));
+    CHECK(!good(false, R"({"host": "b", "tags": "x"})"));
+    CHECK(!good(false, R"({"host": "b", "tags": [{"k": 1}]})"));
+    CHECK(!good(false, R"({"host": "b", "n": 0.5})"));
+    CHECK(good(true, "<parameter=host>\na\n</parameter>\n<parameter=n>\n3\n</parameter>\n"));
+    CHECK(!good(true, "<parameter=host>\nc\n</parameter>\n"));
+    CHECK(!good(true, "<parameter=host>\na\n</parameter>\n<parameter=n>\nx\n</parameter>\n"));
+    // branches that may both hold, names, steps, patterns that are too large; many of them take no longer
+    const auto takes_value = [&](const char* property, const char* text) {
+        return takes(chat_form::hermes, {{"f", json(std::string(R"({"properties": {"a": )") + property + "}}")}}, false,
+                     std::string("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ") + text + "}}\n</tool_call>",
+                     &triggers);
+    };
+    const char* either = R"({"oneOf": [{"type": "number", "multipleOf": 0.1}, {"type": "integer"}]})";
+    CHECK(takes_value(either, "0.1"));
+    CHECK(!takes_value(either, "true"));
+    const char* names =
+        R"({"type": "object", "propertyNames": {"enum": ["a"]}, "additionalProperties": {"type": "null"}})";
+    CHECK(takes_value(names, R"({"a": null})"));
+    CHECK(!takes_value(names, R"({"a": 1})"));
+    CHECK(takes_value(R"({"type": "string", "pattern": "^(([a-z]{1,60}[0-9]{1,60}){1,60})$", "maxLength": 2})",
+                      "\"ab\""));
+    CHECK(!takes_value(R"({"type": "string", "pattern": "^(([a-z]{1,60}[0-9]{1,60}){1,60})$", "maxLength": 2})",
+                       "\"abc\""));
+    std::string many;
+    for (int i = 0; i < 2000; i++)
+        many += (i ? ", \"" : "\"") + std::to_string(i) + R"x(": {"type": "string", "pattern": "^(?=a)"})x";
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(takes(chat_form::hermes, {{"f", json("{\"properties\": {" + many + "}}")}}, false,
+                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"7\": \"x\"}}\n</tool_call>", &triggers));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(3));
+    // a strict tool's schema is kept to as a whole, or refused; so is what is no schema
+    const auto status_of = [&](const value& parameters, bool is_strict, error_text& err) {
+        grammar_builder b;
+        grammar_builder::expr out;
+        return add_calls(chat_form::hermes, "", {{"f", parameters, is_strict}}, true, b, &out, &triggers, err);
+    };
+    error_text err;
+    CHECK(status_of(schema, true, err) == DUET_ERR_UNSUPPORTED);
+    CHECK(err.text.find("#/not") != std::string::npos);
+    CHECK(status_of(json(R"({"properties": {"a": {"type": "strange"}}})"), false, err) == DUET_ERR_FORMAT);
+    CHECK(err.text.find("#/properties/a/type") != std::string::npos);
 }
 
 TEST_CASE("chat forms: random texts of the grammar of calls are read as whole calls") {

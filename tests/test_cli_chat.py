@@ -133,7 +133,9 @@ run("broken tools", "-p", "x", "--tools", path("bad.json", "[{]"), code=1, err="
 run("tools of another kind", "-p", "x", "--tools", path("bad.json", "{}"), code=1, err="tools: want a list")
 run("tools, a form without calls", "-p", "x", "--tools", tools, "--chat-template", path("t.jinja"), code=1, err="calls")
 run("a tool that is not there", "-p", "x", "--tools", tools, "--tool-choice", "news", code=1, err="news")
-run("a schema of a tool", "-p", "x", "--tools", path("bad.json", '[{"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}]'), code=1, err="#/properties/a/not")
+odd = '[{"name": "f", %s "parameters": {"properties": {"a": {"not": {}}}}}]'
+run("a schema of a tool", "-p", "x", "--tools", path("odd.json", odd % ""))
+run("a schema of a strict tool", "-p", "x", "--tools", path("odd.json", odd % '"strict": true,'), code=1, err="#/properties/a/not")
 
 # ---- grammars and schemas ----
 run("a grammar", "--raw", "-p", "x", "--grammar", 'root ::= "yes" | "no"', "-s", "3", err="(end)")

@@ -152,6 +152,17 @@ def test_a_schema_that_cannot_be_kept_is_refused(known):
     assert answer.status_code == 400 and "/properties/a" in answer.json()["error"]["message"]
 
 
+def test_a_tool_whose_schema_cannot_be_kept_is_called_all_the_same(known):
+    odd = {"name": "odd", "parameters": {"type": "object", "properties": {
+        "host": {"type": "string", "format": "hostname"}, "name": {"type": "string", "pattern": "^(?=.*[A-Z]).+$"},
+        "tags": {"type": "array", "uniqueItems": True, "items": {"type": "string"}}}, "not": {"required": ["x"]}}}
+    answer = known.post("/v1/chat/completions", ask(3, tools=TOOLS + [{"type": "function", "function": odd}]))
+    assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
+    strict = {"type": "function", "function": {**odd, "strict": True}}
+    answer = known.post("/v1/chat/completions", ask(3, tools=TOOLS + [strict]))
+    assert answer.status_code == 400 and "#/" in answer.json()["error"]["message"]
+
+
 def test_log_probabilities_are_the_same_in_both_modes_and_under_constraints(known):
     body = ask(0, logprobs=True, top_logprobs=3)
     whole = known.post("/v1/chat/completions", body).json()["choices"][0]["logprobs"]["content"]
