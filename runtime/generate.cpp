@@ -36,8 +36,6 @@ duet_status gate_finish(duet_text_gate& g, duet_string* text) {
 
 namespace {
 
-uint64_t us_since(std::chrono::steady_clock::time_point start) { return ns_since(start) / 1000; }
-
 // Kept row of the last token of seq; -1: the last decode did not leave it, or the sequence has changed since.
 int32_t last_row(const duet_session& s, int32_t seq) {
     const uint64_t content = s.content[(size_t)seq];
@@ -59,7 +57,7 @@ duet_status check_generate(duet_session& s, const duet_generate_params& p, const
         return fail(s.err, held ? DUET_ERR_STATE : DUET_ERR_ARG,
                     "duet_generate: an empty prompt: the sequence holds %zu tokens and no logits to go on from", held);
     if (n_ids > 0 && !ids) return fail(s.err, DUET_ERR_ARG, "duet_generate: ids is NULL");
-    if (held + n_ids > (size_t)s.limits.n_ctx)
+    if (n_ids > (size_t)s.limits.n_ctx - held)
         return fail(
             s.err, DUET_ERR_FULL,
             "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it (-c) or shorten the prompt",
@@ -113,11 +111,10 @@ duet_status choose(duet_generation& g, int32_t* id) {
     }
     float* logits = kept_logits(s, i);
     if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
-    std::vector<float> ends;  // The rows may be read again.
-    if (g.params.ignore_end)
-        for (int32_t end : s.model->end_ids) ends.push_back(std::exchange(logits[end], -INFINITY));
+    std::vector<float> ends(g.params.ignore_end ? s.model->end_ids.size() : 0);  // The rows may be read again.
+    for (size_t k = 0; k < ends.size(); k++) ends[k] = std::exchange(logits[s.model->end_ids[k]], -INFINITY);
     error_text why;
-    const duet_status st = g.sampler.choose(logits, s.model->graph.n_vocab, id, why);
+    const duet_status st = guarded(why, [&] { return g.sampler.choose(logits, s.model->graph.n_vocab, id, why); });
     for (size_t k = ends.size(); k-- > 0;) logits[s.model->end_ids[k]] = ends[k];
     if (st != DUET_OK)
         return fail(g.err, st, "token %d: %s%s", length_of(g), why.text.c_str(),
@@ -197,7 +194,8 @@ duet_status run_token(duet_generation& g, duet_token_event* e) {
 }
 
 duet_status step(duet_generation& g, duet_token_event* e) {
-    if (g.content != g.session.content[(size_t)g.params.seq]) return fail(g.err, DUET_ERR_STATE, "sequence changed");
+    if (g.content != g.session.content[(size_t)g.params.seq])
+        return fail(g.err, DUET_ERR_STATE, "sequence %d: another call changed it during the generation", g.params.seq);
     if (g.n_run < g.ids.size()) {
         DUET_TRY(run_prompt(g));
         e->pos = length_of(g);
@@ -214,11 +212,14 @@ duet_status step(duet_generation& g, duet_token_event* e) {
 // A step and its event, which is filled also after an error.
 duet_status take_step(duet_generation& g, duet_token_event* e) {
     const bool is_prompt = g.n_run < g.ids.size();
+    const std::pair before(g.sampler.random, g.sampler.mirostat_bound);
     *e = {sizeof *e, -1, length_of(g), DUET_STOP_NONE, "", 0};
     const auto start = std::chrono::steady_clock::now();
     const duet_status st = guarded(g.err, [&] { return step(g, e); });
+    // A token that was not told is chosen again, by the same draw, when the text goes on.
+    if (st != DUET_OK) g.sampler.random = before.first, g.sampler.mirostat_bound = before.second;
     if (st != DUET_OK) end(g, st == DUET_ERR_CANCELLED ? DUET_STOP_CANCELLED : DUET_STOP_ERROR, e);
-    (is_prompt ? g.result.prompt_us : g.result.generate_us) += us_since(start);
+    (is_prompt ? g.result.prompt_us : g.result.generate_us) += ns_since(start) / 1000;
     return st;
 }
 
@@ -263,13 +264,16 @@ duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids,
                      duet_generate_result* result) {
     if (result) {
         DUET_TRY(check_room("duet_generate_result", result, s.err));
-        duet_generate_result nothing{};
-        nothing.stop_reason = DUET_STOP_ERROR;
-        write_struct(nothing, result);
+        write_struct(duet_generate_result{0, 0, 0, DUET_STOP_ERROR, 0, 0}, result);
     }
     duet_generation* begun = nullptr;
     DUET_TRY(begin_generation(s, sampler, ids, n_ids, params, &begun));
-    const std::unique_ptr<duet_generation> g(begun);
+    const auto end_with_result = [=](duet_generation* ended) {
+        if (result) write_struct(ended->result, result);
+        delete ended;
+    };
+    const std::unique_ptr<duet_generation, decltype(end_with_result)> g(begun, end_with_result);
+    g->result.stop_reason = DUET_STOP_ERROR;  // in case that on_token throws
     const auto tells = [&](const duet_token_event& e) {
         return !on_token || (e.id < 0 && e.n_bytes == 0) || on_token(user, &e) == 0;
     };
@@ -281,7 +285,6 @@ duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids,
         end(*g, DUET_STOP_CALLBACK, &e);
         tells(e);
     }
-    if (result) write_struct(g->result, result);
     return st;
 }
 

@@ -10,6 +10,7 @@
 #include "../runtime.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -232,6 +233,9 @@ duet_status generate_call(world& w) {
     // what was told is in the sequence, and nothing else of the text
     if (r.n_prompt_tok == 7) check(length == before + 7 + told_ids.n && r.n_new_tok == told_ids.n, "the tokens told");
     check(st == DUET_OK || r.stop_reason == DUET_STOP_ERROR, "stop_reason ERROR");
+    if (const float* logits = duet_logits(w.session, 0))  // ignore_end forbids end tokens for the choice alone
+        for (int32_t id = 0; id < 512; id++)
+            check(!duet_token_is_end(w.model, id) || logits[id] > -INFINITY, "end tokens have their logits again");
     check(duet_seq_trim(w.session, 0, before) == DUET_OK, "trimmed");
     return on_session(w, st);
 }

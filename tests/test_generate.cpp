@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,23 @@ TEST_CASE("generation: ignore_end leaves the logits as they were, also where the
     }
     CHECK(n_ends > 0);
     duet_session_free(s);
+}
+
+TEST_CASE("generation: an exception out of the callback is an error, and the result tells what was done") {
+    demo_session d;
+    int n_told = 0;
+    const auto refuse = [](void* user, const duet_token_event*) -> int32_t {
+        if (++*(int*)user == 3) throw std::runtime_error("no more");
+        return 0;
+    };
+    duet_generate_result r{};
+    r.struct_size = sizeof r;
+    CHECK(duet_generate(d.s, d.sampler, kIds.data(), kIds.size(), nullptr, refuse, &n_told, &r) == DUET_ERR_INTERNAL);
+    CHECK(std::string(duet_session_error(d.s)).find("no more") != std::string::npos);
+    CHECK(r.n_prompt_tok == (int)kIds.size());
+    CHECK(r.n_new_tok == 3);
+    CHECK(r.stop_reason == DUET_STOP_ERROR);
+    CHECK(duet_seq_length(d.s, 0) == (int)kIds.size() + 3);
 }
 
 TEST_CASE("generation: cancelled and disturbed ones end with an error and say so in the last event") {

@@ -385,6 +385,11 @@ TEST_CASE("generate: a prompt that does not fit, and none") {
     CHECK(message.find("201") != std::string::npos);
     CHECK(message.find("200") != std::string::npos);
     CHECK(duet_generate(s.s, sampler, nullptr, 0, nullptr, nullptr, nullptr, nullptr) == DUET_ERR_ARG);
+    // a length that is a mistake is no length that fits when it is added to what the sequence holds
+    duet_generate_params p = duet_generate_params_default();
+    p.max_new_tok = 0;
+    REQUIRE(duet_generate(s.s, sampler, too_long.data(), 2, &p, nullptr, nullptr, nullptr) == DUET_OK);
+    CHECK(duet_generate(s.s, sampler, too_long.data(), SIZE_MAX, &p, nullptr, nullptr, nullptr) == DUET_ERR_FULL);
     duet_sampler_free(sampler);
 }
 

@@ -271,25 +271,29 @@ TEST_CASE("a saved state has nothing of other sequences") {
 }
 
 TEST_CASE("a generation that finds no page ends with an error, and goes on when there is room") {
-    const seq_session a("models/demo.gguf", 256, 2, 16, 256), fresh("models/demo.gguf");
-    const auto answer = [](const seq_session& s, int32_t n, std::vector<int32_t> ids) {
+    for (const float temp : {0.0f, 1.0f}) {  // with a draw, the text is that of a cache with room, too
+        const seq_session a("models/demo.gguf", 256, 2, 16, 256), fresh("models/demo.gguf");
         duet_sampler* sampler = nullptr;
         REQUIRE(duet_sampler_create(3, &sampler) == DUET_OK);
-        REQUIRE(duet_sampler_set(sampler, "temp", 0) == DUET_OK);
-        duet_generate_params p = duet_generate_params_default();
-        p.max_new_tok = n;
-        p.ignore_end = 1;
-        const duet_status st = duet_generate(s.s, sampler, ids.data(), ids.size(), &p, nullptr, nullptr, nullptr);
+        REQUIRE(duet_sampler_set(sampler, "temp", temp) == DUET_OK);
+        REQUIRE(duet_sampler_set(sampler, "mirostat.tau", 5 * temp) == DUET_OK);
+        const auto answer = [&](const seq_session& s, int32_t n, std::vector<int32_t> ids) {
+            duet_generate_params p = duet_generate_params_default();
+            p.max_new_tok = n;
+            p.ignore_end = 1;
+            return duet_generate(s.s, sampler, ids.data(), ids.size(), &p, nullptr, nullptr, nullptr);
+        };
+        REQUIRE(a.feed(a.ids(120), 1) == DUET_OK);
+        CHECK(answer(a, 40, a.ids(100)) == DUET_ERR_FULL);
+        CHECK(duet_seq_length(a.s, 0) == 128);
+        CHECK(answer(a, 12, {}) == DUET_ERR_FULL);
+        REQUIRE(duet_seq_trim(a.s, 1, 0) == DUET_OK);
+        CHECK(answer(a, 12, {}) == DUET_OK);
+        duet_sampler_reset(sampler, 3);
+        CHECK(answer(fresh, 40, a.ids(100)) == DUET_OK);
+        CHECK(a.held() == fresh.held());
         duet_sampler_free(sampler);
-        return st;
-    };
-    REQUIRE(a.feed(a.ids(120), 1) == DUET_OK);
-    CHECK(answer(a, 40, a.ids(100)) == DUET_ERR_FULL);
-    CHECK(duet_seq_length(a.s, 0) == 128);
-    REQUIRE(duet_seq_trim(a.s, 1, 0) == DUET_OK);
-    CHECK(answer(a, 12, {}) == DUET_OK);
-    CHECK(answer(fresh, 40, a.ids(100)) == DUET_OK);
-    CHECK(a.held() == fresh.held());
+    }
 }
 
 TEST_CASE("sequences: nothing of a recurrent model's text is saved with an empty sequence") {
