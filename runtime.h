@@ -851,8 +851,8 @@ typedef struct duet_generate_result {
  *     duet_generation_free(generation);
  *
  * It may be left at any step: every token that was told is in the sequence, and a later generation with n_ids 0 goes
- * on from there. Six generations of one token each choose the ids of one generation of six, and their texts put
- * together are the same: a UTF-8 character that a limit cuts off comes with the generation that completes it. */
+ * on from there. Six generations of one token each choose the ids of one generation of six and give the same text: a
+ * UTF-8 character that a limit cuts off comes with the one that completes it. Each looks for stop strings alone. */
 typedef struct duet_generation duet_generation;
 
 /* Begins a generation and computes nothing yet.
