@@ -278,8 +278,7 @@ duet_status generate(duet_session& s, duet_sampler* sampler, const int32_t* ids,
         return !on_token || (e.id < 0 && e.n_bytes == 0) || on_token(user, &e) == 0;
     };
     duet_status st = DUET_OK;
-    while (st == DUET_OK && !g->is_over) {
-        duet_token_event e;
+    for (duet_token_event e; st == DUET_OK && !g->is_over;) {
         st = take_step(*g, &e);
         if (tells(e) || g->is_over) continue;
         end(*g, DUET_STOP_CALLBACK, &e);
