@@ -30,7 +30,7 @@ def random_values(name, count):
 def lines_of(name):
     """The lines of a model; its ids are in the line that begins with i, its vector in p, its score in r."""
     with open(os.path.join(HERE, "models.txt"), encoding="utf-8") as file:
-        found = file.read().split(f"\nmodel {name}\n")
+        found = ("\n" + file.read()).split(f"\nmodel {name}\n")
     if len(found) != 2:
         raise KeyError(name)
     return found[1].split("\nmodel ")[0].splitlines()
