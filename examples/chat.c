@@ -11,8 +11,9 @@ static duet_session* session;
 static volatile sig_atomic_t is_answering;
 
 static void on_stop(int signal_number) {
-    signal(signal_number, on_stop);
+    signal(signal_number, is_answering ? on_stop : SIG_DFL);
     if (is_answering) duet_session_cancel(session); /* any thread may call this, and a signal handler */
+    else raise(signal_number);                      /* at the prompt it ends the program */
 }
 
 static int failed(const char* what, const char* why) {

@@ -30,8 +30,10 @@ using owned_chat = owned<duet_chat, duet_chat_free, duet_chat_error>;
 
 static duet_session* volatile answering = nullptr;  // for the signal handler
 
-static void on_stop(int) {
+static void on_stop(int signal_number) {
+    std::signal(signal_number, answering ? on_stop : SIG_DFL);
     if (answering) duet_session_cancel(answering);  // any thread may call this, and a signal handler
+    else std::raise(signal_number);                 // at the prompt it ends the program
 }
 
 // Answers the messages; the answer joins them, also when it was stopped.
