@@ -91,8 +91,8 @@ std::string forbidden_node() {
 std::string why_none(const gpu_driver& driver, const std::string& told) {
     const bool is_amd = &driver == &kHipDriver;
     if (const std::string none = missing_hardware(is_amd); !none.empty()) return none;
-    for (const char* other : {"no driver for", "too old"})
-        if (told.find(other) != std::string::npos) return told;  // the library is the reason
+    // The library is the reason.
+    if (told.find("no driver for") != told.npos || told.find("too old") != told.npos) return told;
     const std::string node = is_amd ? forbidden_node() : "";
     return node.empty() ? told : node + " (" + told + ")";
 }
