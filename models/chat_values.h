@@ -45,9 +45,8 @@ class json_scanner {
     std::string stack_;           // open brackets
 };
 
-// Turns literals into JSON text, byte by byte. The output so far is always the beginning of valid JSON. Gemma's quote
-// is
-// <|"|>, FunctionGemma's <escape>.
+// Turns literals into JSON text, byte by byte. The output so far is always the beginning of valid JSON. The quotes of
+// Gemma are <|"|>, those of FunctionGemma <escape>.
 class literal_reader {
   public:
     enum class step : uint8_t { more, done, bad };
