@@ -152,12 +152,14 @@ duet_status whole_life(const kind_of_driver& k, const self_test::graph_case& c, 
     return DUET_OK;
 }
 
+#ifndef _WIN32
 // A file that is no library.
 std::string no_library() {
     const std::string path = program_folder() + "/no_library.so";
     std::ofstream(path) << "text";
     return path;
 }
+#endif
 
 }  // namespace
 
