@@ -217,7 +217,8 @@ std::tm os_local_time() {
 
 void* os_open_library(const char* name, bool loaded, std::string* why) {
     void* library = dlopen(name, RTLD_NOW | RTLD_NODELETE | loaded * RTLD_NOLOAD);
-    const char* text = library || !why ? nullptr : dlerror();  // A library that needs another one is not missing.
+    // A library that needs another one is not missing. musl has a text also for one that is only not loaded yet.
+    const char* text = library || loaded || !why ? nullptr : dlerror();
     if (text && !(strstr(text, name) && strstr(text, "No such"))) *why = std::string(name) + " does not load: " + text;
     return library;
 }
