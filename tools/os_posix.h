@@ -216,9 +216,9 @@ inline int32_t physical_cores() {
         const std::string n = std::to_string(cpu);
         char text[256] = "";  // where the system does not say, each CPU counts as a core
         FILE* file = std::fopen(("/sys/devices/system/cpu/cpu" + n + "/topology/thread_siblings_list").c_str(), "r");
-        if (file && !std::fgets(text, sizeof text, file)) {}
+        const bool is_told = file && std::fgets(text, sizeof text, file);
         if (file) std::fclose(file);
-        cores.insert(*text ? text : n);
+        cores.insert(is_told ? text : n);
     }
     return std::max(1, (int32_t)cores.size());
 #else
