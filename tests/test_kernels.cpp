@@ -419,8 +419,8 @@ TEST_CASE("attention chunks: bits, windows, caps, merging, odd sizes") {
                                             0.125f, cap, st.data(), o.data(), (size_t)v_dim, scratch.data(), is_half,
                                             0});
                     }
-                    for (const attn_state& s : st)  // where the sum is NaN, nothing depends on the maximum
-                        o.push_back(s.sum == s.sum ? s.max : NAN), o.push_back(s.sum);
+                    for (const attn_state& s : st)  // nothing depends on the maximum beside a NaN
+                        o.push_back(n_rows != 4 || s.sum == s.sum ? s.max : NAN), o.push_back(s.sum);
                     for (float& x : o) x = x != x ? NAN : x;  // a NaN's payload is not fixed
                     return o;
                 };
