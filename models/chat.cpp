@@ -190,6 +190,7 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
             {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}})});
         return with(message_of("assistant", found->wants_null ? value() : content("")), "tool_calls", list);
     };
+    // A call is tried with a text, then with null: call() looks at what is found.
     found->wants_null = !shows({user, call(value::of_string("{}"))}, "look");
     found->wants_null = found->wants_null && shows({user, call(value::of_string("{}"))}, "look");
     value object;
