@@ -45,14 +45,13 @@ double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patt
     std::atomic<uint64_t> keep{0};
     pool.for_each(n_threads, [&](int, int i) { memset(data + (size_t)i * part, i, part); });
     for (int i = 0; i < n_patterns * kPasses; i++) {  // the patterns take turns
-        const read_pattern& pattern = patterns[i % n_patterns];
-        const size_t n = (size_t)pattern.n_streams, apart = part / n / kPage * kPage,
+        const read_pattern& how = patterns[i % n_patterns];
+        const size_t n = (size_t)how.n_streams, apart = part / n / kPage * kPage,
                      step = std::min(apart, kPiece / n / kPage * kPage);
         const int n_steps = (int)(apart / step);
         const auto start = std::chrono::steady_clock::now();
         pool.for_each(n_threads * n_steps, [&](int, int p) {
-            keep +=
-                read_streams(data + (size_t)(p / n_steps) * part + (size_t)(p % n_steps) * step, apart, step, pattern);
+            keep += read_streams(data + (size_t)(p / n_steps) * part + (size_t)(p % n_steps) * step, apart, step, how);
         });
         gbps[(size_t)(i % n_patterns * kPasses + i / n_patterns)] =
             (double)(step * n * (size_t)(n_threads * n_steps)) / (double)ns_since(start);

@@ -412,8 +412,7 @@ void cpu_destroy(void* context) { delete (cpu_context*)context; }
 void group_by_sequence(cpu_context& c) {
     c.by_seq.clear();
     for (int i = 0; i < c.batch->n_tok; i++) {
-        auto it =
-            std::find_if(c.by_seq.begin(), c.by_seq.end(), [&](const seq_rows& s) { return s.seq == c.batch->seq[i]; });
+        auto it = std::ranges::find(c.by_seq, c.batch->seq[i], &seq_rows::seq);
         if (it == c.by_seq.end()) it = c.by_seq.insert(it, {c.batch->seq[i], {}});
         it->rows.push_back(i);
     }

@@ -38,8 +38,9 @@ double gpu_copy_gbps(const char* id) {
 }  // namespace
 
 // The patterns that were the fastest on one machine or another. The limit is the best of them: one stream alone reads
-// less than several (28.0 beside 31.4 GB/s, docs/measurements/2026-11-22-streams.md).
-constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {4, 512}, {8, 512}};
+// less than several (28.0 beside 31.4 GB/s, docs/measurements/2026-11-22-streams.md), and two are a tenth faster where
+// they are fetched 2 KB ahead (37.3 and 41.1, docs/measurements/2026-11-28-visits.md).
+constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {2, 2048}, {4, 512}, {4, 2048}, {8, 512}};
 
 double measure_bandwidth(const char* device, int32_t n_threads) {
     n_threads = n_threads > 0 ? std::min(n_threads, 1024) : os_physical_cores();

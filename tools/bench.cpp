@@ -303,12 +303,12 @@ duet_status write_plot(const bench_run& run, const std::vector<bench_test>& test
 // Prints how fast memory is read by each pattern: streams of each thread, and bytes that are fetched ahead. The
 // patterns take turns.
 duet_status measure_memory(const bench_options& options, tool_error* error) {
-    constexpr int kPatterns = 15, kStreams[] = {1, 2, 4, 8, 16}, kAhead[] = {0, 512, 1024};
+    constexpr int kPatterns = 20, kStreams[] = {1, 2, 4, 8, 16}, kAhead[] = {0, 512, 1024, 2048};
     for (int32_t threads : options.n_threads) {
         std::vector<double> gbps[kPatterns];
         double best = 0;
         const auto name = [&](int i) {
-            return "cpu:" + std::to_string(kStreams[i / 3]) + "+" + std::to_string(kAhead[i % 3]);
+            return "cpu:" + std::to_string(kStreams[i / 4]) + "+" + std::to_string(kAhead[i % 4]);
         };
         for (int32_t k = 0; k < options.n_reps; k++)
             for (int i = 0; i < kPatterns; i++)
@@ -324,8 +324,8 @@ duet_status measure_memory(const bench_options& options, tool_error* error) {
                             ? "{\"n_threads\":%s,\"streams\":%d,\"ahead\":%d,\"gbps\":%.3f,\"percent\":%.1f,"
                               "\"min\":%.3f,\"max\":%.3f}\n"
                             : "%-8s %8d %8d %10.2f %6.0f %% %9.2f - %.2f\n",
-                        threads || options.is_json ? std::to_string(threads).c_str() : "auto", kStreams[i / 3],
-                        kAhead[i % 3], median_of(gbps[i]), 100 * median_of(gbps[i]) / best, *slowest, *fastest);
+                        threads || options.is_json ? std::to_string(threads).c_str() : "auto", kStreams[i / 4],
+                        kAhead[i % 4], median_of(gbps[i]), 100 * median_of(gbps[i]) / best, *slowest, *fastest);
         }
     }
     return DUET_OK;
