@@ -12,7 +12,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import DEMO, SERVE, Server, ask
+from conftest import DEMO, SERVE, Server, ask, read_all
 
 ENDLESS = {"prompt": "<|go4|>", "max_tokens": 4000, "temperature": 0}
 
@@ -113,6 +113,16 @@ def test_a_client_that_sends_ahead_and_leaves_frees_its_place_and_is_a_499(start
     assert server.end() == 0
 
 
+def test_a_stream_whose_client_leaves_is_a_499_with_its_counts(start):
+    server = start(DEMO, "-c", "100000", "--log-json")
+    stream(server, {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}).close()
+    assert server.wait_for("duet_cancelled_total", 1)
+    assert server.wait_for('duet_requests_total{code="499"}', 1)
+    server.process.terminate()
+    line = next(json.loads(line) for line in server.process.stderr if '"POST"' in line)
+    assert line["code"] == 499 and line["answer_tokens"] > 0
+
+
 def test_a_full_queue_is_a_429(start):
     server = start(DEMO, "--slots", "1", "--queue", "1", "-c", "100000")
     body = {"prompt": "Once", "max_tokens": 90000, "ignore_eos": True}
@@ -160,6 +170,20 @@ def test_drain(start):
     endless.close()
     assert server.process.wait(5) == 0
     idle.close()
+
+
+def test_a_request_whose_body_is_on_its_way_is_answered_before_the_end(start, known_file):
+    server = start(known_file)
+    text = json.dumps({"prompt": "<|go0|>", "max_tokens": 9, "temperature": 0}).encode()
+    with server.connect() as peer:
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n" % len(text) + text[:9])
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        peer.sendall(text[9:])
+        assert b"Hello world!" in read_all(peer)
+    assert server.process.wait(5) == 0
 
 
 def test_idle_connections_do_not_keep_the_server_up(start, known_file):

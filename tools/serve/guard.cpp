@@ -27,15 +27,15 @@ bool is_equal(std::string_view given, std::string_view key) {
 }  // namespace
 
 // A page on a foreign name whose address was turned to this machine (rebinding) sends that name as Host. Where a key is
-// needed on a public address the page does not know it, and any name may lead here.
+// needed on a public address the page does not know it, and any name may lead here. Without a Host (HTTP/1.0, as probes
+// of load balancers ask) it is no page.
 bool is_host_allowed(const server& s, const http_place& place, const std::string& host) {
-    if (!place.unix_path.empty() || (!place.is_local && !s.options.keys.empty())) return true;
+    if (host.empty() || !place.unix_path.empty() || (!place.is_local && !s.options.keys.empty())) return true;
     const std::string name = name_of_host(host);
-    std::vector<std::string> ours = {"localhost", "127.0.0.1", "[::1]", lower(s.options.host),
-                                     name_of_host(place.address)};
+    std::vector<std::string> own{"localhost", "127.0.0.1", "[::1]", lower(s.options.host), name_of_host(place.address)};
     for (const std::string& origin : s.options.origins)
-        if (origin.rfind("http", 0) == 0) ours.push_back(name_of_host(origin.substr(origin.find("://") + 3)));
-    if (std::find(ours.begin(), ours.end(), name) != ours.end()) return true;
+        if (origin.rfind("http", 0) == 0) own.push_back(name_of_host(origin.substr(origin.find("://") + 3)));
+    if (std::find(own.begin(), own.end(), name) != own.end()) return true;
     const bool is_address = name[0] == '[' || name.find_first_not_of("0123456789.") == std::string::npos;
     return !place.is_local && !name.empty() && (is_address || name == lower(os::host_name()));
 }

@@ -92,9 +92,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // n_seconds: how long it may last, 0 for ever
     void enter(phase next, int n_seconds) {
         if (phase_ == kClosed) return;
-        const bool was_active = phase_ == kAnswers;
-        phase_ = next;
-        if (was_active != (next == kAnswers)) server_.n_active += was_active ? -1 : 1;
+        const auto is_active = [](phase p) { return p == kBody || p == kAnswers; };
+        server_.n_active += is_active(next) - is_active(std::exchange(phase_, next));
         since_ = steady::now();
         deadline_ = n_seconds > 0 ? since_ + seconds(n_seconds) : steady::time_point::max();
     }
@@ -145,10 +144,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // The rules of framing that the parser leaves open. Returns "", or what is wrong.
     std::string check_framing(const http_request& request) const {
         const auto& head = parser_->get();
-        const auto count = [&](http::field name) {
-            const auto range = head.equal_range(name);
-            return std::distance(range.first, range.second);
-        };
+        const auto count = [&](http::field name) { return head.count(name); };
         if (head.version() != 10 && head.version() != 11) return "want HTTP/1.0 or HTTP/1.1";
         if (count(http::field::host) > 1) return "want one Host header";
         if (head.version() == 11 && count(http::field::host) == 0) return "want a Host header";
@@ -167,9 +163,10 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // A path, or "http://NAME/path", as proxies send it: there the name counts, whatever Host says.
     static void read_target(std::string_view target, http_request* request) {
         constexpr std::string_view kScheme = "http://";
-        if (target.size() >= kScheme.size() && ::strncasecmp(target.data(), kScheme.data(), kScheme.size()) == 0) {
+        if (target.size() > kScheme.size() && ::strncasecmp(target.data(), kScheme.data(), kScheme.size()) == 0) {
             target.remove_prefix(kScheme.size());
             const size_t n_name = std::min(target.find_first_of("/?"), target.size());
+            if (n_name == 0) return;  // without a path it is refused
             request->host = target.substr(0, n_name);
             target.remove_prefix(n_name);
             if (target.empty() || target[0] == '?') target = "/";
@@ -182,10 +179,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         const auto exchange = std::make_shared<http_exchange>(shared_from_this());
         if (ec) return refuse_framing(exchange, ec);
         const auto& head = parser_->get();
-        const auto text = [&](auto name) {
-            const auto value = head[name];
-            return std::string(value.data(), value.size());
-        };
+        const auto text = [&](auto name) { return std::string(head[name]); };
         http_request& r = exchange->request;
         is_http10_ = head.version() == 10;
         r.method = std::string(head.method_string());
@@ -562,10 +556,8 @@ void http_server::run(std::function<void(int)> on_signal) {
     signals.async_wait(on);
     s.accept();
     s.io.run();
-    s.threads.stop();  // What waits for a thread has nobody who waits for it.
-    s.large.stop();
-    s.threads.join();
-    s.large.join();
+    for (auto* pool : {&s.threads, &s.large}) pool->stop();  // What waits for a thread has nobody who waits for it.
+    for (auto* pool : {&s.threads, &s.large}) pool->join();
 }
 
 void http_server::drain() {

@@ -54,13 +54,13 @@ void reply::take(size_t i_job, answer_event e) {
 // One answer has failed, or was cancelled because its client has left or the server ends: the others end, too.
 void reply::fail(const answer_event& e) {
     if (std::exchange(has_failed_, true)) return;
+    tell_log();
     for (const job_ptr& j : jobs) j->is_cancelled = true;  // seen before the next step
     const bool is_cancelled = e.reason == end_reason::cancelled;
     const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
     const int status = !is_cancelled ? 500 : host.is_draining ? 503 : 499;  // 499: the client has left
-    if (!common.is_stream) return exchange->answer(status, error_of_route(exchange->request.path, {status, why}));
-    exchange->write(stream_error(why));
-    exchange->finish();
+    if (common.is_stream && status != 499) return exchange->write(stream_error(why)), exchange->finish();
+    exchange->answer(status, error_of_route(exchange->request.path, {status, why}));
 }
 
 void reply::tell_log() const {
