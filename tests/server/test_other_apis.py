@@ -86,6 +86,52 @@ def test_wrong_messages(claude, fields):
     assert error.value.body["type"] == "error" and error.value.body["error"]["message"]
 
 
+def test_the_form_of_a_message_is_kept_to(claude):
+    ask = dict(model="known", max_tokens=50, messages=HI, thinking={"type": "disabled"}, extra_body=COLD)
+
+    def form(schema, **more):
+        return {"output_config": {"effort": "high", "format": {"type": "json_schema", "schema": schema, **more}}}
+
+    assert claude.messages.create(**ask, **form({"const": "no"})).content[0].text == '"no"'
+    with claude.messages.stream(**ask, **form({"const": 5})) as stream:
+        assert stream.get_final_message().content[0].text == "5"
+    assert claude.messages.create(**ask, output_config={"effort": "low"}).content[0].text == "Hello world!"
+    look = {**LOOK[0], "input_schema": {"type": "object", "properties": {"at": {"not": {"const": "x"}}}}}
+    assert claude.messages.create(**ask, tools=[look]).content
+    for wrong in (form({"not": {}}), form(5), form(None), form({}, type="text"), {"output_config": {"format": 5}},
+                  {"output_config": 5}, {"tools": [{**look, "strict": True}]}, {"tools": [{**look, "strict": 5}]}):
+        with pytest.raises(anthropic.BadRequestError):
+            claude.messages.create(**ask, **wrong)
+
+
+def test_what_the_system_says_between_turns_is_read(claude):
+    def count(messages):
+        return claude.messages.count_tokens(model="known", messages=messages, system="be kind").input_tokens
+
+    def one(role, content):
+        return {"role": role, "content": content}
+
+    kind = [{"type": "text", "text": "b"}]
+    assert count([one("user", "a"), one("system", kind), one("user", "c")]) == count([one("user", "a\n\nb\n\nc")])
+    turns = [one("user", "a"), one("assistant", "x")]
+    assert count([*turns, one("system", "b")]) == count([*turns, one("user", "b")])
+    m = claude.messages.create(model="known", max_tokens=9, messages=[*HI, one("system", "b")], extra_body=COLD)
+    assert m.content[0].text == "Hello world!"
+    for system in ({}, {"system": "be kind"}):
+        with pytest.raises(anthropic.BadRequestError) as error:
+            claude.messages.create(model="known", max_tokens=9, messages=[one("system", "b"), *HI], **system)
+        assert "messages[0].role" in error.value.body["error"]["message"]
+
+
+def test_every_effort_of_the_clients_is_taken(known):
+    for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max"):
+        for path, fields in (("/v1/chat/completions", {"messages": HI, "reasoning_effort": effort}),
+                             ("/v1/responses", {"input": "hi", "reasoning": {"effort": effort}}),
+                             ("/api/chat", {"messages": HI, "stream": False, "think": effort})):
+            answer = known.post(path, {**fields, **COLD, "options": COLD})
+            assert answer.status_code == 200 and "Hello world!" in answer.text, (effort, answer.text)
+
+
 def test_a_failure_has_the_type_that_the_interface_knows(start, known_file, tmp_path):
     with open(known_file, "rb") as file:
         data = file.read()
@@ -241,6 +287,20 @@ def test_responses_call_functions(known):
                  {"role": "tool", "tool_call_id": call.call_id, "content": "a tree"}]
     alike = client.chat.completions.create(model="known", messages=chat, tools=tools, extra_body=COLD)
     assert r.usage.input_tokens == alike.usage.prompt_tokens
+
+
+def test_responses_leave_out_tools_of_others(known):
+    """Codex sends them beside its functions."""
+    def ask(*tools, **more):
+        return known.post("/v1/responses", {"input": "hi", "tools": tools, **script(3), **more})
+
+    others = [{"type": "web_search", "external_web_access": True}, {"type": "custom", "name": "apply_patch"},
+              {"type": "namespace", "name": "mcp", "tools": []}]
+    told = ask(others[0], *RESPONSE_TOOLS, *others[1:])
+    assert told.status_code == 200 and told.json()["output"][-1]["name"] == "look", told.text
+    assert told.json()["usage"]["input_tokens"] == ask(*RESPONSE_TOOLS).json()["usage"]["input_tokens"]
+    for wrong in (ask(*others), ask(*others, tool_choice="required"), ask({}, *RESPONSE_TOOLS), ask({"type": 5}, *RESPONSE_TOOLS)):
+        assert wrong.status_code == 400 and wrong.json()["error"]["param"].startswith("tools"), wrong.text
 
 
 def test_responses_think_and_keep_to_schemas(known):

@@ -609,7 +609,7 @@ def test_a_full_context(page, start, known_file):
     page.wait(lambda: "nearly full" in page.text("#used"))
     page.send("last " * 8)
     box = page.text(".answer:last-child .box")
-    assert "no longer fits" in box and "280" in box and re.search(r"has \d+ tokens", box)
+    assert "no longer fits" in box and "280" in box and re.search(r"too long: \d+ tokens", box)
     page.picture("full")
     page.one(".box button", "Leave out the oldest turns").click()
     page.wait(lambda: page.is_idle() and page.answers()[-1] == "Hello world!")

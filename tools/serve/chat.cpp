@@ -105,8 +105,7 @@ class chat_reply : public choices_reply {
                         {"content", a.text.empty() && !a.calls.empty() ? json(nullptr) : json(a.text)},
                         {"refusal", nullptr}};
         if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
-        for (const tool_call& call : a.calls)
-            message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
+        for (const tool_call& c : a.calls) message["tool_calls"].push_back(call_json(c.id, c.name, c.arguments));
         return {{"message", std::move(message)}, {"logprobs", logprobs_of(i, a.logprobs)}};
     }
 
@@ -174,7 +173,7 @@ chat_fields read_chat(const fields& f) {
     const fields variables = f.inside("chat_template_kwargs");
     c.variables = variables.value();
     if (variables.find("enable_thinking")) c.thinking = variables.flag("enable_thinking", false);
-    const auto effort = f.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"});
+    const auto effort = f.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh", "max"});
     if (effort == "none") c.thinking = 0;
     else if (effort) c.variables["reasoning_effort"] = *effort;
     c.keeps_markers = f.choice("reasoning_format", {"auto", "deepseek", "none"}) == "none";

@@ -29,7 +29,10 @@ json read_messages(const fields& f) {
     if (const json* system = f.find("system"))
         out.push_back({{"role", "system"}, {"content", text_of_parts(*system, "system")}});
     for (const fields& m : need_messages(f)) {
-        json message = {{"role", m.need_choice("role", {"user", "assistant"})}, {"content", ""}};
+        // What the system says between turns is told by the user: many templates hear the system at the beginning only.
+        const bool instructs = m.need_choice("role", {"user", "assistant", "system"}) == "system";
+        if (instructs && (out.empty() || out.back()["role"] == "system")) m.wrong("role", "user or assistant at first");
+        json message = {{"role", instructs ? "user" : *m.text("role")}, {"content", ""}};
         json results = json::array();
         const json* content = m.find("content");
         if (content && content->is_string()) message["content"] = *content;
@@ -57,6 +60,7 @@ json as_openai(const fields& f) {
         const json* schema = t.object("input_schema");
         if (!schema) t.wrong("input_schema", "a schema");
         json function = {{"name", name}, {"description", t.text("description").value_or("")}, {"parameters", *schema}};
+        function.update(copy_fields(t, {"strict"}));
         out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
     }
     if (f.object("tool_choice")) {
@@ -72,6 +76,10 @@ json as_openai(const fields& f) {
         const bool is_on = thinking.need_choice("type", {"enabled", "adaptive", "disabled"}) != "disabled";
         out["chat_template_kwargs"]["enable_thinking"] = is_on;
     }
+    const fields config = f.inside("output_config"), format = config.inside("format");
+    if (config.object("format"))
+        out["response_format"] = {{"type", format.need_choice("type", {"json_schema"})},
+                                  {"json_schema", copy_fields(format, {"schema"})}};
     return out;
 }
 
@@ -169,8 +177,7 @@ class message_reply : public reply {
 void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     const int32_t limit = read_limit(f, "max_tokens", 1, 0);
     if (!limit) f.wrong("max_tokens", "a whole number");
-    f.number("temperature", 0, 1);
-    f.object("metadata");
+    f.number("temperature", 0, 1), f.object("metadata");
     json request = as_openai(f);
     request["max_tokens"] = limit;
     request["stream"] = f.flag("stream", false);

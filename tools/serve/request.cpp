@@ -134,11 +134,12 @@ int32_t read_limit(const fields& f, const char* name, int32_t least, int32_t oth
 
 void check_length(const server& s, size_t n_prompt_tok, const char* param, bool needs_room) {
     if (n_prompt_tok == 0) refuse_value(param, "is empty");
-    if (n_prompt_tok + (needs_room ? 1 : 0) <= (size_t)s.n_ctx) return;
-    // OpenAI's words: LiteLLM and others know the case by them, not by the code, and then ask a model that holds more
+    const size_t n_most = (size_t)s.n_ctx - needs_room;
+    if (n_prompt_tok <= n_most) return;
+    // OpenAI's words, then Anthropic's: LiteLLM, Claude Code and others know the case by them, not by the code
     refuse(400,
-           "This model's maximum context length is " + std::to_string(s.n_ctx) + " tokens" +
-               (needs_room ? " with the answer" : "") + "; the prompt has " + std::to_string(n_prompt_tok) + " tokens",
+           "This model's maximum context length is " + std::to_string(s.n_ctx) + " tokens; prompt is too long: " +
+               std::to_string(n_prompt_tok) + " tokens > " + std::to_string(n_most) + " maximum",
            param, "context_length_exceeded");
 }
 

@@ -53,12 +53,13 @@ json as_chat(const fields& f) {
     if (input->is_string()) out["messages"].push_back({{"role", "user"}, {"content", *input}});
     else
         for (const fields& item : f.objects("input", "an item")) add_item(item, &out["messages"]);
-    for (const fields& tool : f.objects("tools", "a function")) {
-        if (tool.text("type") != "function")
-            refuse_value("tools", "only functions are supported, got " + shown(tool.value()), "unsupported_value");
-        out["tools"].push_back(
-            {{"type", "function"}, {"function", copy_fields(tool, {"name", "description", "parameters", "strict"})}});
-    }
+    // Codex names searches and others that OpenAI runs beside its functions: the model does not hear of them.
+    for (const fields& tool : f.objects("tools", "a function"))
+        if (tool.need_text("type") == "function")
+            out["tools"].push_back({{"type", "function"},
+                                    {"function", copy_fields(tool, {"name", "description", "parameters", "strict"})}});
+    if (const json* tools = f.find("tools"); tools && !tools->empty() && !out.contains("tools"))
+        refuse_value("tools", "only functions are supported, got " + shown((*tools)[0]), "unsupported_value");
     if (const json* choice = f.find("tool_choice")) {
         out["tool_choice"] = *choice;
         if (choice->is_object())
