@@ -166,6 +166,7 @@ def test_a_model_that_makes_only_vectors(start, tmp_path):
     (model,) = server.get("/v1/models").json()["data"]
     assert model["capabilities"] == {"completion": False, "chat": False, "tools": False, "structured_output": False,
                                      "embeddings": True}
+    assert server.post("/api/show", {}).json()["capabilities"] == ["embedding"]
     (text,) = vectors(server, ["a text"])
     assert abs(sum(x * x for x in struct.unpack(f"{len(text) // 4}f", text)) - 1) < 1e-5
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"})):

@@ -173,6 +173,22 @@ def test_ollama(known):
         client.generate(model="known", prompt="x", images=[b"x"])
 
 
+def test_ollamas_version_is_that_of_its_interface(known):
+    told = known.get("/api/version").json()["version"]
+    assert [int(part) for part in told.split(".")] >= [0, 6, 4]  # the least that Copilot in VS Code takes
+
+
+def test_ollama_embeds(known, demo):
+    client = ollama.Client(host=known.url)
+    want = [v.embedding for v in known.client().embeddings.create(model="known", input=["a", "bc"], encoding_format="float").data]
+    told = client.embed(model="known", input=["a", "bc"])
+    assert told.embeddings == want and told.model == "known" and told.prompt_eval_count > 0
+    assert client.embed(model="known", input="a").embeddings == want[:1]
+    for server, fields, want in ((demo, {}, 501), (known, {"input": ""}, 400), (known, {"model": "other"}, 404)):
+        answer = server.post("/api/embed", {"input": "a", **fields})
+        assert answer.status_code == want and answer.json()["error"] and len(answer.json()) == 1
+
+
 def test_ollama_has_one_answer_and_no_limit_of_its_own(known):
     client = ollama.Client(host=known.url)
     pieces = list(client.chat(model="known", messages=HI, options={"temperature": 0, "n": 4}, stream=True))

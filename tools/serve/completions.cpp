@@ -1,4 +1,4 @@
-// tools/serve/completions.cpp: POST /v1/completions, and /v1/embeddings, /tokenize, /detokenize.
+// tools/serve/completions.cpp: POST /v1/completions, and /v1/embeddings, /api/embed, /tokenize, /detokenize.
 // Main path: routes.cpp -> [completions.cpp] -> engine.h
 #include "server.h"
 
@@ -177,15 +177,17 @@ namespace {
 class embedding_reply : public reply {
   public:
     using reply::reply;
-    bool as_text = false;
+    bool as_text = false, is_ollama = false;
     json whole() override {
         json data = json::array();
         for (size_t i = 0; i < jobs.size(); i++) {
             const std::vector<float>& v = jobs[i]->embedding;
             data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", as_text ? json(base64(v)) : json(v)}});
+            if (is_ollama) data.back() = v;
         }
         const usage_counts u = count_usage(jobs);
         // clang-format off
+        if (is_ollama) return {{"model", host.id}, {"embeddings", std::move(data)}, {"prompt_eval_count", u.n_prompt}};
         return {{"object", "list"}, {"data", std::move(data)}, {"model", host.id},
                 {"usage", {{"prompt_tokens", u.n_prompt}, {"total_tokens", u.n_prompt}}}};
         // clang-format on
@@ -213,6 +215,7 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
     if (const auto n = f.integer("dimensions", 1, INT32_MAX); n && *n != s.info.embedding_dim)
         f.wrong("dimensions", std::to_string(s.info.embedding_dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
+    answer->is_ollama = exchange->request.path == "/api/embed";
     answer->as_text = f.choice("encoding_format", {"float", "base64"}) == "base64";
     for (const prompt& p : read_prompts(s, f, "input", kMaxInputs)) {
         check_length(s, p.ids.size(), "input", false);

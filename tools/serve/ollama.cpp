@@ -181,7 +181,7 @@ void get_ollama_tags(server& s, exchange_ptr exchange) {
 void post_ollama_show(server& s, exchange_ptr exchange, const fields& f) {
     if (const auto name = f.text("name")) check_name(s, *name);  // as older clients call the model
     const std::string architecture = s.info.architecture;
-    json capabilities = json::array({"completion"});
+    json capabilities = json::array({s.info.is_encoder ? "embedding" : "completion"});
     if (s.has_tools) capabilities.push_back("tools");
     json about = {{"general.architecture", architecture}, {"general.parameter_count", s.info.n_params},
                   {architecture + ".context_length", s.n_ctx}, {architecture + ".embedding_length", s.info.dim}};
@@ -190,6 +190,7 @@ void post_ollama_show(server& s, exchange_ptr exchange, const fields& f) {
 }
 // clang-format on
 
-void get_ollama_version(server&, exchange_ptr exchange) { exchange->answer(200, dump({{"version", duet_version()}})); }
+// Whose interface this is: Copilot and others ask nothing of an Ollama that is too old for them (0.6.4).
+void get_ollama_version(server&, exchange_ptr exchange) { exchange->answer(200, "{\"version\":\"0.12.6\"}"); }
 
 }  // namespace serve

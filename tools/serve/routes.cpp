@@ -100,6 +100,7 @@ constexpr route kRoutes[] = {
     {"/api/show", nullptr, post_ollama_show},
     {"/api/tags", get_ollama_tags},
     {"/api/version", get_ollama_version},
+    {"/api/embed", nullptr, post_embeddings},
     {"/v1/embeddings", nullptr, post_embeddings},
     {"/tokenize", nullptr, post_tokenize},
     {"/detokenize", nullptr, post_detokenize},
@@ -164,7 +165,8 @@ api_error head_error(const server& s, const http_place& place, const http_reques
         headers->emplace_back("Retry-After", "5");
         return {503, s.is_loading ? "the model is loading" : "the server is ending", "", "unavailable"};
     }
-    if (r.method == "POST" && !is_json(r.content_type))
+    // LiteLLM and others send Ollama's requests without a type. What a page posts has an origin.
+    if (r.method == "POST" && !is_json(r.content_type) && !(r.content_type.empty() && r.origin.empty()))
         return {415, "Content-Type: want application/json", "", "unsupported_media_type"};
     if (!r.content_encoding.empty() && lower(r.content_encoding) != "identity")
         return {415, "Content-Encoding: want none", "", "unsupported_media_type"};
@@ -181,12 +183,11 @@ void begin_answer(server& s, http_exchange& e) {
         e.headers.emplace_back("Vary", "Origin");
     }
     e.on_end = [&s](http_exchange& ended) {
-        const double ms =
-            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - ended.arrived).count();
+        const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - ended.arrived;
         s.counts.add("duet_requests_total", 1, "code=\"" + std::to_string(ended.status()) + "\"");
         // probes and scrapes come often and would hide how long answers take
-        if (ended.request.method == "POST") s.counts.observe("duet_request_seconds", ms / 1000);
-        log_request(s, ended, ms);
+        if (ended.request.method == "POST") s.counts.observe("duet_request_seconds", time.count() / 1000);
+        log_request(s, ended, time.count());
     };
 }
 
