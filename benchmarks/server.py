@@ -176,6 +176,10 @@ def running(args, n_ctx):
     try:
         for name in names:
             servers.append(Server(name, args, n_ctx))
+            found = re.search(rb'"n_vocab": ?(\d+)', servers[-1].ask("GET", "/v1/models")[1])
+            prompt_of.n_vocab = min(args.vocab, int(found[1]) if found else args.vocab)
+            if prompt_of.n_vocab <= 300:
+                sys.exit(f"want a model of more than 300 ids, got {prompt_of.n_vocab}")
             for _ in range(2):
                 servers[-1].stream(completion(prompt_of(args.prompt), 8))
         yield servers

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -395,3 +396,10 @@ def test_one_log_line_for_each_request_without_prompts_or_keys(start, known_file
     assert lines[0]["id"] == "mine-1" and lines[0]["path"] == "/v1/chat/completions"
     assert lines[0]["answer_tokens"] == 5 and {"prompt_tokens", "cached_tokens", "queue_ms", "first_token_ms",
                                                "ms"} <= set(lines[0])
+
+
+def test_the_benchmark_measures_a_model_with_few_ids():
+    """Prompts of random ids have none that the model has not."""
+    done = subprocess.run([sys.executable, "benchmarks/server.py", "--serve", SERVE, "-m", DEMO, "--only", "speed", "--clients", "1",
+                           "-p", "8", "-n", "4", "-r", "1", "-t", "1"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "| 1 |" in done.stdout, done.stderr
