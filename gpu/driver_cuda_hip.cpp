@@ -456,16 +456,15 @@ duet_status vendor_launch(void* device, void* kernel, const gpu_grid& grid, cons
 
 duet_status vendor_record_begin(void* device, error_text& err) {
     DUET_ENTER(device);
+    DUET_TRY(d.call(err, d.lib.stream_sync, d.stream));  // A recording that fails takes the stream with it.
     DUET_TRY(d.call(err, d.lib.capture_begin, d.stream, kThreadLocal));
-    d.is_recording = true;
-    d.record_failed = false;
+    d.is_recording = true, d.record_failed = false;
     return DUET_OK;
 }
 
 duet_status vendor_record_end(void* device, void** recording, error_text& err) {
     DUET_ENTER(device);
-    void* graph = nullptr;
-    *recording = nullptr;
+    void* graph = *recording = nullptr;
     if (!d.is_recording) return fail(err, DUET_ERR_STATE, "%s:%d: no recording was begun", d.lib.v->name, d.index);
     duet_status st = d.call(err, d.lib.capture_end, d.stream, &graph);
     d.is_recording = false;

@@ -291,8 +291,7 @@ duet_status count_step(gpu_context& c, const gpu_step& s, std::chrono::steady_cl
 duet_status read_rows(gpu_context& c, size_t buffer, error_text& err) {
     const uint64_t n_bytes = c.size_of_rows(buffer, c.n_wanted);
     DUET_TRY(c.driver->download(c.device, c.host_rows[buffer], c.rows_of(buffer), n_bytes, err));
-    c.is_running = false;
-    c.is_read[buffer] = 1;
+    c.is_running = false, c.is_read[buffer] = 1;
     return DUET_OK;
 }
 
@@ -318,6 +317,7 @@ duet_status run_batch(gpu_context& c, const std::atomic<int32_t>* cancel, error_
 template <class F>
 duet_status on_device(gpu_context& c, error_text& err, F f) {
     DUET_TRY(c.store->check(err));
+    c.kept = nullptr;  // Memory may have run out while a walk was made.
     const duet_status st = f();
     if (st == DUET_ERR_DEVICE) c.store->lost = true;
     return st;
@@ -325,7 +325,7 @@ duet_status on_device(gpu_context& c, error_text& err, F f) {
 
 duet_status gpu_run(void* context, const exec_batch& batch, const std::atomic<int32_t>* cancel, error_text& err) {
     gpu_context& c = *(gpu_context*)context;
-    c.batch = &batch, c.kept = nullptr;
+    c.batch = &batch;
     return on_device(c, err, [&] { return run_batch(c, cancel, err); });
 }
 

@@ -18,7 +18,10 @@ void tell(const gpu_context& c, const std::string& why, const char* what = "reco
 // Records the batch's launches. Nothing runs meanwhile, so after a failure the batch can run without a recording.
 duet_status record(gpu_context& c, gpu_recording* r, error_text& err) {
     DUET_TRY(c.driver->record_begin(c.device, err));
-    const duet_status launched = launch_batch(c, nullptr, err);
+    duet_status launched = DUET_ERR_MEMORY;
+    try {
+        launched = launch_batch(c, nullptr, err);
+    } catch (const std::bad_alloc&) {}  // The recording has to be ended.
     error_text unused;
     const duet_status ended = c.driver->record_end(c.device, &r->recording, launched == DUET_OK ? err : unused);
     if (launched != DUET_OK && ended == DUET_OK) c.driver->free_recording(c.device, r->recording);
@@ -169,10 +172,7 @@ duet_status run_recorded(gpu_context& c, error_text& err) {
     for (gpu_recording& r : c.recordings)
         if (r.shape == shape) return play(c, r, err);
     // A shape that comes only once, as the end of a prompt does, is not worth a recording.
-    if (c.batch->first_op == 0) {
-        c.is_again = c.last_shape == shape;
-        c.last_shape = shape;
-    }
+    if (c.batch->first_op == 0) c.is_again = std::exchange(c.last_shape, shape) == shape;
     if (!c.is_again) return launch_batch(c, nullptr, err);
     c.recordings.reserve(c.recordings.size() + 1);  // What is recorded is freed with them.
     gpu_recording r{.shape = shape, .n_unproven = use == gpu_recording_use::trusted ? 0 : kUnprovenPlays};

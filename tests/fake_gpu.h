@@ -22,6 +22,7 @@ struct fake_control {
     const char* fail_call = nullptr;  // the first call whose name has this in it fails with fail_code; launches: while
                                       // they are recorded
     bool others_capture = false;      // another thread captures: who has not relaxed his mode may not allocate or wait
+    bool no_room = false;             // a launch that is recorded throws, as where the process's memory runs out
     bool stale = false;               // copies to the device are seen only after the graph that is launched behind them
     int skip_node = 0;                // played graphs leave out this node: 1 is the first, -1 the last
     int cut_node = 0;                 // played graphs run this node without its last block: 1 is the first
@@ -337,6 +338,7 @@ inline unsigned tile_threads_of(const function& f) {
 inline int launch(const char* call, void* f, const duet::gpu_grid& grid, void* s, void** args) {
     FAKE_BEGIN(call);
     FAKE_CURRENT(call);
+    if (control.no_room && is_capturing()) throw std::bad_alloc();
     const function fn = *(function*)f;
     if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || !grid.threads || grid.threads > 1024 ||
         grid.shared_bytes > fn.shared_bytes)

@@ -211,6 +211,40 @@ duet_status decode_8(world& w, int32_t seq) {
     return duet_decode(w.session, &b);
 }
 
+// The second token of a shape, which an emulated device records or walks. What is loaded afterwards has to arrive.
+duet_status recorded_call(int32_t recording) {
+    const long n = n_until_failure;
+    n_until_failure = -1;
+    duet_model_params p = test_params();
+    p.device = "emu32";
+    p.gpu_recording = recording;
+    duet_session_params q = duet_session_params_default();
+    q.n_ctx = 64;
+    duet_model* model = nullptr;
+    duet_session* s = nullptr;
+    check(duet_model_open(kDemo, &p, &model) == DUET_OK, "the model opens on the emulator");
+    check(duet_session_create(model, &q, &s) == DUET_OK, "the session is made there");
+    duet_batch text = batch_of(3);
+    const duet_batch token = batch_of(1);
+    check(duet_decode(s, &text) == DUET_OK, "a text");
+    uint64_t n_bytes = 0;
+    check(duet_seq_save(s, 0, nullptr, 0, &n_bytes) == DUET_OK, "the state's size");
+    std::vector<uint8_t> state(n_bytes);
+    check(duet_seq_save(s, 0, state.data(), n_bytes, &n_bytes) == DUET_OK, "the state");
+    check(duet_decode(s, &token) == DUET_OK, "the first token of the shape");
+    const std::vector<float> want(duet_logits(s, 0), duet_logits(s, 0) + 512);
+    text.token = kIds + 3;
+    check(duet_seq_trim(s, 0, 0) == DUET_OK && duet_decode(s, &text) == DUET_OK, "another text");
+    n_until_failure = n;
+    const duet_status st = duet_decode(s, &token);
+    n_until_failure = -1;
+    check(duet_seq_load(s, 0, state.data(), n_bytes) == DUET_OK && duet_decode(s, &token) == DUET_OK, "loaded");
+    check(memcmp(duet_logits(s, 0), want.data(), want.size() * sizeof(float)) == 0, "the text that was loaded");
+    duet_session_free(s);
+    duet_model_free(model);
+    return st;
+}
+
 duet_status generate_call(world& w) {
     const char* stop[] = {"never this"};
     duet_generate_params p = duet_generate_params_default();
@@ -349,6 +383,8 @@ const call kCalls[] = {
     {"duet_session_create", create_call},
     {"duet_decode", decode_call},
     {"duet_decode of a new sequence", [](world& w) { return on_session(w, decode_8(w, 1)); }},
+    {"duet_decode that is recorded", [](world&) { return recorded_call(1); }},
+    {"duet_decode that is walked", [](world&) { return recorded_call(2); }},
     {"duet_logits", [](world& w) { return duet_logits(w.session, 0) ? DUET_OK : kNone; }},
     {"duet_embedding", [](world& w) { return duet_embedding(w.session) ? DUET_OK : kNone; }},
     {"duet_embed",
@@ -693,9 +729,14 @@ struct fault_totals {
 
 void try_call(const call& c, long asked, fault_totals& totals) {
     // All n of the self test take 10 minutes, and calls that render templates often or compile a grammar allocate
-    // thousands of times: of these a sample is taken, and `1` asks for all.
-    const bool is_long = strstr(c.name, "duet_chat_create") || strstr(c.name, "grammar");
-    const long step = asked > 0 ? asked : strcmp(c.name, "duet_self_test") == 0 ? 25 : is_long ? 40 : 1;
+    // thousands of times, and emulated devices are slow: of these a sample is taken, and `1` asks for all.
+    const bool is_long =
+        strstr(c.name, "duet_chat_create") || strstr(c.name, "grammar") || strstr(c.name, "is recorded");
+    const long step = asked > 0                               ? asked
+                      : strcmp(c.name, "duet_self_test") == 0 ? 25
+                      : strstr(c.name, "is walked")           ? 3
+                      : is_long                               ? 40
+                                                              : 1;
     long n = 1, n_tried = 0;
     for (bool is_end = false; !is_end; n += step <= 1 || n < 4 ? 1 : 1 + rand() % (2 * step - 1), n_tried++) {
         fflush(stdout);

@@ -477,6 +477,44 @@ TEST_CASE("drivers: a recording that cannot be made costs nothing; one that play
 }
 
 TEST_CASE(
+    "drivers: what is queued before a recording that fails is done before its batch, and one that memory runs out "
+    "in is ended") {
+    const std::string path = tiny_model_folder("qwen3next") + "/model.gguf";
+    for (const kind_of_driver& k : {kKinds[0], kKinds[1]})
+        for (const bool no_room : {false, true}) {
+#ifdef _WIN32
+            if (no_room) continue;  // Nothing is thrown across the border of a DLL.
+#endif
+            stand_in s(k.file, k.device, k.chip, k.version);
+            duet_model_params p = duet_model_params_default();
+            p.device = k.device;
+            duet_model* model = nullptr;
+            duet_session* session = nullptr;
+            REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
+            duet_session_params q = duet_session_params_default();
+            q.n_ctx = 64;
+            REQUIRE(duet_session_create(model, &q, &session) == DUET_OK);
+            const int32_t id = 9;
+            const duet_batch b{sizeof(duet_batch), 1, &id, nullptr, nullptr, nullptr};
+            std::vector<float> rows[4];
+            for (int i = 0; i < 4; i++) {
+                INFO(std::string(k.file), " ", no_room, " ", i);
+                s.control->no_room = no_room && i == 1;
+                if (i == 1 && !no_room) s.control->fail_call = "EndCapture", s.control->fail_code = 901;
+                REQUIRE(duet_seq_trim(session, 0, 0) == DUET_OK);  // The batch clears the recurrent state.
+                REQUIRE(duet_decode(session, &b) == DUET_OK);
+                rows[i].assign(duet_logits(session, 0), duet_logits(session, 0) + 96);
+                CHECK(rows[i] == rows[0]);
+            }
+            CHECK(s.control->fail_call == nullptr);
+            CHECK(s.control->n_played == 2);
+            duet_session_free(session);
+            duet_model_free(model);
+            s.is_clean();
+        }
+}
+
+TEST_CASE(
     "drivers: a token as one launch gives the CPU's bits; a driver that cannot do it is asked once, and recordings "
     "serve") {
     std::vector<float> want;
