@@ -12,13 +12,14 @@ namespace {
 
 // Bytes read and written by copies from and to a device's memory, GB/s; 0: it cannot be used, or has too little
 // memory.
-double gpu_copy_gbps(const char* id) {
+double gpu_copy_gbps(const char* name) {
     constexpr int kPasses = 3, kCopies = 8;
     error_text err;
     int32_t index = 0;
     gpu_info info;
     void *device = nullptr, *from = nullptr, *to = nullptr;
-    const gpu_driver* driver = find_driver(id, &index);
+    std::string id;
+    const gpu_driver* driver = choose_gpu(name, &id, err) == DUET_OK ? find_driver(id, &index) : nullptr;
     if (!driver || driver->open(index, &device, &info, err) != DUET_OK) return 0;
     const uint64_t n = std::clamp<uint64_t>(info.free_bytes / 8, 16u << 20, 1u << 30);  // beyond all caches
     double best = 0;

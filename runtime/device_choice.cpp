@@ -20,7 +20,10 @@ gpu_found* best_gpu(std::vector<gpu_found>& all, std::string_view driver) {
 duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) {
     int32_t index = 0, n_devices = 0;
     const bool is_auto = name == "auto", is_exact = name.find(':') != std::string_view::npos;
-    if (!is_auto && !find_driver(name, &index)) return DUET_ERR_ARG;
+    if (!is_auto && !find_driver(name, &index))
+        return fail(err, DUET_ERR_ARG,
+                    "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
+                    printable(name).c_str());
     if (is_emulator(name)) {
         *id = name;
         return DUET_OK;

@@ -98,10 +98,7 @@ duet_status choose_device(duet_model& m) {
                         [&](const op& o) { return has_fast_code(m.graph, o); });
             return DUET_OK;
         }
-        if (st == DUET_ERR_ARG)
-            return fail(err, DUET_ERR_DEVICE,
-                        "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
-                        printable(device).c_str());
+        if (st == DUET_ERR_ARG) return DUET_ERR_DEVICE;  // There is no such name.
         const std::string why = err.text;
         if (device != "auto") return fail(err, st, "device '%s' cannot be used: %s", device.c_str(), why.c_str());
         err.text.clear();

@@ -9,18 +9,17 @@ namespace duet {
 
 duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn report, void* user,
                           error_text& err) {
-    const char* isa = cpu_isa ? cpu_isa : "auto";
+    std::string id = device, isa = cpu_isa ? cpu_isa : "auto";
     gpu_info info;
-    if (strcmp(device, "cpu") != 0) {
-        if (gpu_device_info(device, &info, err) != DUET_OK) return DUET_ERR_DEVICE;
-    } else if (!find_cpu_kernels(isa)) {
+    if (id != "cpu" && (choose_gpu(device, &id, err) || gpu_device_info(id.c_str(), &info, err)))
+        return DUET_ERR_DEVICE;
+    if (id == "cpu" && !find_cpu_kernels(isa.c_str()))
         return fail(err, DUET_ERR_DEVICE, "cpu isa '%s': this machine runs: %s", printable(isa).c_str(),
                     cpu_isa_names());
-    }
     bool is_stopped = false;
     self_test::for_each_case([&](self_test::graph_case& c) {
         if (is_stopped) return;
-        const std::string difference = self_test::compare_case(c, device, isa);
+        const std::string difference = self_test::compare_case(c, id.c_str(), isa.c_str());
         is_stopped = report(user, c.name.c_str(), difference.empty() ? nullptr : difference.c_str()) != 0;
     });
     return is_stopped ? fail(err, DUET_ERR_CANCELLED, "the self test was stopped by its report") : DUET_OK;

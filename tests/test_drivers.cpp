@@ -692,6 +692,20 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
         CHECK((choose_gpu("hip:2", &id, err) == DUET_ERR_DEVICE && has(err.text, "has 2 of these devices")));
         CHECK(choose_gpu("hip:x", &id, err) == DUET_ERR_ARG);
         CHECK(choose_gpu("cpu", &id, err) == DUET_ERR_ARG);
+        {  // A vendor's name is that of the same device everywhere.
+            snprintf(s.control->chip[0], 32, "gfx1010");
+            s.control->memory_bytes = 64u << 20;
+            const auto stop = [](void* user, const char*, const char* difference) -> int32_t {
+                return *(bool*)user = difference == nullptr;
+            };
+            bool is_same = false;
+            CHECK(duet_self_test("hip", nullptr, stop, &is_same) == DUET_ERR_CANCELLED);
+            CHECK(is_same);
+            CHECK(duet_measure_bandwidth_gbps("hip", 1) > 0);
+            CHECK(duet_measure_bandwidth_gbps("hip:0", 1) == 0);
+            snprintf(s.control->chip[0], 32, "gfx1100");
+            s.control->memory_bytes = 1u << 30;
+        }
         // a card without code: the integrated chip beside it is not taken instead
         snprintf(s.control->chip[1], 32, "gfx1010");
         CHECK((choose_gpu("auto", &id, err) == DUET_ERR_DEVICE && has(err.text, "gfx1010") &&
