@@ -384,6 +384,18 @@ TEST_CASE("tokenizer: merges follow the definition") {
     }
 }
 
+TEST_CASE("tokenizer: a piece that is a token is taken whole where the model's own tokenizer does so") {
+    // "b c" comes first, so merges alone never reach "abc". tiktoken looks for the whole piece before it merges.
+    const std::vector<std::string> merges = {"b c", "a b", "ab c"};
+    for (const char* pre : {"llama-bpe", "gpt-4o", "glm4", "glm5", "chatglm-bpe", "gpt-2", "qwen2"}) {
+        CAPTURE(pre);
+        vocab_under_test v(bpe_file(merges, pre));
+        REQUIRE_MESSAGE(v.status == DUET_OK, v.err.text);
+        const bool is_merged = std::string(pre) == "gpt-2" || std::string(pre) == "qwen2";
+        CHECK(v.ids("abc") == (is_merged ? id_list{v.id("a"), v.id("bc")} : id_list{v.id("abc")}));
+    }
+}
+
 TEST_CASE("tokenizer: long words take near-linear time") {
     vocab_under_test bpe(bpe_file(kSomeMerges, "llama-bpe")), spm(spm_file()), unknown(spm_file(false));
     REQUIRE(bpe.status == DUET_OK);
