@@ -90,7 +90,6 @@ duet_status describe_delta_net(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
     delta_sizes s{};
     if (!read_sizes(g, &s)) return g.status;
-    const uint32_t interval = g.u32("full_attention_interval", false, 4, 1, 512);
     const view x = input_embedding(g);
     block_options block{.ffn_norm = "post_attention_norm"};
     block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .gated = true};
@@ -99,7 +98,7 @@ duet_status describe_delta_net(graph_builder& g) {
     if (g.hp.n_experts > 0) block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const view h = norm_part(g, i, x, "attn_norm");
-        if (((uint32_t)i + 1) % interval == 0) attention_part(g, i, h, x, block.attn);
+        if (!g.has(i, "ssm_out.weight")) attention_part(g, i, h, x, block.attn);
         else delta_part(g, i, h, x, s, g.arch == "qwen3next");
         experts_or_ffn_part(g, i, norm_part(g, i, x, block.ffn_norm), x, block);
     }

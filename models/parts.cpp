@@ -57,19 +57,18 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
                   dv = g.hp.v_dim;
     if (n_kv == 0) g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
     if (options.gated && dk != dv) g.wrong("attention.value_length", "want key_length %d, got %d", dk, dv);
-    const int32_t nq = n_heads * dk, nk = n_kv * dk, nv = n_kv * dv;
-    if (g.has(layer, "attn_qkv.weight") && !options.gated) {
+    const int32_t nq = n_heads * dk * (options.gated ? 2 : 1), nk = n_kv * dk, nv = n_kv * dv;
+    view q, k, v;
+    if (g.has(layer, "attn_qkv.weight")) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
         named_matmul(g, layer, in, all, "attn_qkv");
-        return {g.heads(g.columns(all, 0, nq), n_heads, dk),
-                g.heads(g.columns(all, nq, nk), n_kv, dk),
-                g.heads(g.columns(all, nq + nk, nv), n_kv, dv),
-                {}};
+        q = g.columns(all, 0, nq), k = g.columns(all, nq, nk), v = g.columns(all, nq + nk, nv);
+    } else {
+        q = g.buffer("q", nq), k = g.buffer("k", nk), v = g.buffer("v", nv);
+        named_matmul(g, layer, in, q, "attn_q");
+        named_matmul(g, layer, in, k, "attn_k");
+        named_matmul(g, layer, in, v, "attn_v");
     }
-    const view q = g.buffer("q", (int64_t)nq * (options.gated ? 2 : 1)), k = g.buffer("k", nk), v = g.buffer("v", nv);
-    named_matmul(g, layer, in, q, "attn_q");
-    named_matmul(g, layer, in, k, "attn_k");
-    named_matmul(g, layer, in, v, "attn_v");
     projections p{g.heads(q, n_heads, dk), g.heads(k, n_kv, dk), g.heads(v, n_kv, dv), {}};
     if (options.gated) {
         p.q.stride = 2 * dk;

@@ -792,7 +792,6 @@ TEST_CASE("hyper-parameters of experts, hybrids and windows that contradict each
         {"qwen35", "ssm.state_size", 0},
         {"qwen35", "ssm.inner_size", 65},
         {"qwen35", "ssm.conv_kernel", 1},
-        {"qwen35", "full_attention_interval", 0},
         {"granitehybrid", "ssm.time_step_rank", 5},
         {"granitehybrid", "ssm.group_count", 5},
         {"granitehybrid", "ssm.state_size", 1u << 31},

@@ -80,9 +80,11 @@ def qwen(m, bias=False, norms="", moe=None, second="ffn_norm", sections=False, D
     return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, bias=bias, norms=norms), ffn, second))
 
 
-def delta(m, is_next=False, moe=False):
+def delta(m, is_next=False, moe=False, attends=(1, 3), fused=False):
     m.common(L=4, d=16)
     m.key("full_attention_interval", 2)
+    if attends != (1, 3):
+        m.key("attention.recurrent_layers", [i not in attends for i in range(4)])
     K, S, G, R = m.delta = (4, 16, 2, 4)
     for name, value in (("conv_kernel", K), ("state_size", S), ("group_count", G), ("time_step_rank", R),
                         ("inner_size", S * R)):
@@ -93,7 +95,7 @@ def delta(m, is_next=False, moe=False):
     if moe:
         m.experts(shared=32, shared_feed_forward_length=32)
     rope = m.rope(8)
-    mix = lambda i, h: (m.attention(i, h, rope, norms="head", gated=True) if (i + 1) % 2 == 0
+    mix = lambda i, h: (m.attention(i, h, rope, norms="head", gated=True, fused=fused) if i in attends
                         else m.delta_net(i, h, is_next))
     ffn = (lambda i, h: m.moe(i, h, shared_gate=True)) if moe else m.ffn
     return m.head(pre_norm(m, m.embed(), mix, ffn, "post_attention_norm"))
@@ -474,6 +476,7 @@ CASES = [
     case("qwen3next", "qwen3next", delta, dict(is_next=True, moe=True)),
     case("qwen35", "qwen35", delta),
     case("long-qwen35", "qwen35", delta, n_tok=300),
+    case("qwen35-layers", "qwen35", delta, dict(attends=(0, 3), fused=True)),
     case("qwen35moe", "qwen35moe", delta, dict(moe=True)),
     case("gemma", "gemma", gemma),
     case("gemma2", "gemma2", gemma, dict(generation=2)),

@@ -159,8 +159,9 @@ class Model:
         split = lambda x: x.reshape(T, -1, d)
         gate = None
         if fused:
-            qkv = m.mm(b + "attn_qkv", h, (H + 2 * KV) * d, bias)
-            q, k, v = np.split(qkv, [H * d, (H + KV) * d], axis=-1)
+            n_q = H * d * (2 if gated else 1)
+            qkv = m.mm(b + "attn_qkv", h, n_q + 2 * KV * d, bias)
+            q, k, v = np.split(qkv, [n_q, n_q + KV * d], axis=-1)
         else:
             q = m.mm(b + "attn_q", h, H * d * (2 if gated else 1), bias)
             k, v = m.mm(b + "attn_k", h, KV * d, bias), m.mm(b + "attn_v", h, KV * d, bias)
