@@ -143,8 +143,8 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.norm = keys.norm;
     const bool is_rms = keys.norm == norm_kind::rms;
     hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
-    graph.both_ways = keys.is_encoder;
-    if (flag("attention.causal", !keys.is_encoder) == keys.is_encoder)
+    graph.both_ways = !flag("attention.causal", !keys.is_encoder);
+    if (graph.both_ways != keys.is_encoder && !keys.is_either)
         return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") + (keys.is_encoder ? ": want false, got true"
                                                                                           : ": want true, got false"));
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
@@ -220,9 +220,7 @@ view graph_builder::buffer(const char* name, int64_t width, bool wanted_rows) {
 }
 
 view graph_builder::heads(view v, int32_t n_heads, int32_t head_dim) {
-    v.n_heads = n_heads;
-    v.head_dim = v.stride = head_dim;
-    return v;
+    return view{v.buffer, v.offset, n_heads, head_dim, head_dim};
 }
 
 view graph_builder::columns(view v, int32_t offset, int32_t width) {
@@ -358,10 +356,8 @@ bool graph_builder::read_pooled(const char* name, int64_t n_in, bool is_square, 
     const gguf_tensor* t = file.find_tensor(std::string(name) + ".weight");
     if (!t || status != DUET_OK) return false;
     const int64_t n_out = is_square ? n_in : t->dims[1];
-    if (n_out > 1 << 20) {
-        fail_with(DUET_ERR_FORMAT, std::string(name) + ": want at most 1048576 outputs, got " + std::to_string(n_out));
-        return false;
-    }
+    if (n_out > 1 << 20)
+        return fail_with(DUET_ERR_FORMAT, name + (": want at most 1048576 outputs, got " + std::to_string(n_out)));
     pooled_layer l;
     l.w = tensor(std::string(name) + ".weight", true, n_in, n_out);
     l.b = tensor(std::string(name) + ".bias", false, n_out);

@@ -26,6 +26,7 @@ struct common_keys {
     uint32_t min_kv_heads = 1;        // 0: there are layers without attention
     uint32_t min_hidden = 1;          // 0: there are layers without feed-forward
     bool is_encoder = false;          // tokens see later ones, too
+    bool is_either = false;           // whether they do, the file says
 };
 
 // Options of one rope table. 0 stands for the file's value.

@@ -1,7 +1,7 @@
-// models/bert.cpp: encoders: BERT (also RoBERTa's files), Nomic BERT with rope, Jina BERT 2 with ALiBi, ModernBERT with
-// rope and windows. Their tokens see later ones, and they make vectors, not text.
-// Sources: Devlin et al. 2019, Warner et al. 2024; ggml-org/llama.cpp:src/models for the tensors and the order of ops.
-// Main path: models/arch.cpp -> [models/bert.cpp] -> models/ops.h
+// models/bert.cpp: encoders: BERT (also RoBERTa's files), Nomic BERT (also with experts) and Jina BERT 3 with rope,
+// Jina BERT 2 with ALiBi, ModernBERT with rope and windows. Their tokens see later ones, and they make vectors, not
+// text. Sources: Devlin et al. 2019, Warner et al. 2024; ggml-org/llama.cpp:src/models for the tensors and the order of
+// ops. Main path: models/arch.cpp -> [models/bert.cpp] -> models/ops.h
 #include "parts.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void post_norm_block(graph_builder& g, int32_t layer, view x, const block_option
         g.add_scaled(layer, x, before, x);
         norm("attn_norm_2");
     }
-    ffn_part(g, layer, x, x, block.ffn);
+    experts_or_ffn_part(g, layer, x, x, block);
     norm("layer_output_norm");
 }
 
@@ -43,9 +43,13 @@ duet_status describe_bert(graph_builder& g) {
     if (g.arch == "bert") add_positions(g, x);
     whole_norm(g, x, "token_embd_norm");
     block_options block{.attn = {.neox = true, .norms = head_norms::whole_optional}};
-    if (g.arch == "nomic-bert") block.attn.rope = g.rope();
+    if (g.arch.starts_with("nomic") || g.arch == "jina-bert-v3") block.attn.rope = g.rope();
     if (g.arch == "jina-bert-v2") block.attn.alibi = g.f32("attention.max_alibi_bias", false, 8.0f, 0, 1e3f);
+    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, false) : moe_options{};
+    moe.gated = false;
+    moe.act = activation::gelu;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
+        block.moe = g.hp.n_experts > 0 && g.has(i, "ffn_gate_inp.weight") ? &moe : nullptr;
         if (g.arch != "nomic-bert") block.ffn.act = activation::gelu;
         const gguf_tensor* up = g.file.find_tensor("blk." + std::to_string(i) + ".ffn_up.weight");
         if (g.has(i, "ffn_gate.weight")) block.ffn.kind = ffn_kind::gated;

@@ -20,11 +20,10 @@ struct latent_sizes {
 bool read_latent(graph_builder& g, latent_sizes* s) {
     s->q_rank = (int32_t)g.u32("attention.q_lora_rank", false, 0, 0, 1u << 16);
     s->rank = (int32_t)g.u32("attention.kv_lora_rank", true, 1, 1, 4096);
-    s->d_k = (int32_t)g.u32("attention.key_length_mla", false, 0, 0, 4096);
-    s->d_v = (int32_t)g.u32("attention.value_length_mla", false, 0, 0, 4096);
+    // Older files, with attn_kv_b, lack the keys of the compressed form.
+    s->d_k = (int32_t)g.u32("attention.key_length_mla", false, (uint32_t)g.hp.k_dim, 0, 4096);
+    s->d_v = (int32_t)g.u32("attention.value_length_mla", false, (uint32_t)g.hp.v_dim, 1, 4096);
     s->rope = g.hp.rope_dim;
-    if (s->d_k == 0) s->d_k = g.hp.k_dim;  // Older files, with attn_kv_b, lack the keys of the compressed form.
-    if (s->d_v == 0) s->d_v = g.hp.v_dim;
     if (g.status == DUET_OK && s->rope < 2) return g.wrong("rope.dimension_count", "want at least 2, got %d", s->rope);
     if (g.status == DUET_OK && s->d_k <= s->rope)
         return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);

@@ -55,10 +55,8 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
         cache = g.cache(n_kv, d, d, windowed ? m.window : 0);
         g.add(op_kind::kv_append, i, k, {}, v).index = cache;
     }
-    if (cache < 0 || g.graph.caches[(size_t)cache].n_kv_heads != n_kv || g.graph.caches[(size_t)cache].k_dim != d) {
-        g.wrong("attention.shared_kv_layers", "layer %d finds no earlier layer with keys of its kind and size", i);
-        return;
-    }
+    if (cache < 0 || g.graph.caches[(size_t)cache].n_kv_heads != n_kv || g.graph.caches[(size_t)cache].k_dim != d)
+        return (void)g.wrong("attention.shared_kv_layers", "layer %d finds no earlier layer with such keys", i);
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
     attention_op(g, i, q, o, cache, {.scale = 1.0f});  // The head norms carry the scale.
     project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1,

@@ -14,11 +14,9 @@ duet_status describe_gpt(graph_builder& g) {
     block_options block;
     block.attn.neox = true;
     if (!is_gpt2 && !is_mpt) block.attn.rope = g.rope();
-    if (is_mpt) {
-        block.attn.norms = head_norms::whole_optional;
-        block.attn.alibi = g.f32("attention.max_alibi_bias", false, 0, 0, 1e3f);
-        block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
-    }
+    if (is_mpt) block.attn.norms = head_norms::whole_optional;
+    block.attn.alibi = g.f32("attention.max_alibi_bias", false, 0, 0, 1e3f);
+    block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
     if (is_stablelm) block.attn.norms = head_norms::own_weights;
     else block.ffn.kind = ffn_kind::plain, block.ffn.act = activation::gelu;
     if (g.arch == "falcon" || g.arch == "phi2") block.parallel = true;

@@ -1,22 +1,13 @@
-// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, SmolLM 3, Ernie 4.5, Granite: pre-norm blocks, rope on
-// neighbouring pairs, grouped attention, swiglu or experts.
-// Source: Touvron et al. 2023; ggml-org/llama.cpp:src/models.
-// Describes only; must not know: devices. Main path: models/arch.cpp -> [models/llama.cpp] -> models/ops.h
+// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, InternLM 2, SmolLM 3, Ernie 4.5, Granite, MiniCPM: pre-norm
+// blocks, rope on neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
+// ggml-org/llama.cpp:src/models. Describes only; must not know: devices. Main path: models/arch.cpp ->
+// [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
-namespace {
-
-int32_t rope_with_factors(graph_builder& g) {
-    rope_options r;
-    if (g.hp.rope_dim > 0) r.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2);
-    return g.rope(r);
-}
-
-}  // namespace
 
 duet_status describe_llama(graph_builder& g) {
-    if (!g.read_common()) return g.status;
+    if (!g.read_common({.is_either = true})) return g.status;
     const view x = input_embedding(g);
     block_options block;
     const bool is_ernie = g.arch.starts_with("ernie"), is_smollm = g.arch == "smollm3";
@@ -37,8 +28,9 @@ duet_status describe_llama(graph_builder& g) {
 
 duet_status describe_granite(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
-    const view x = input_embedding(g, g.f32("embedding_scale", false, 1.0f, 1e-6f, 1e6f));
-    const join out{.scale = g.f32("residual_scale", false, 1.0f, 1e-6f, 1e6f)};
+    const bool is_minicpm = g.arch == "minicpm";  // whose first files lack the scales that their models need
+    const view x = input_embedding(g, g.f32("embedding_scale", is_minicpm, 1.0f, 1e-6f, 1e6f));
+    const join out{.scale = g.f32("residual_scale", is_minicpm, 1.0f, 1e-6f, 1e6f)};
     block_options block{.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out},
                         .ffn = {.out = out}};
     if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
@@ -51,7 +43,7 @@ duet_status describe_granite(graph_builder& g) {
         else mamba2_part(g, i, h, x, out, true);
         experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
-    return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", false, 1.0f, 1e-6f, 1e6f)});
+    return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", is_minicpm, 1.0f, 1e-6f, 1e6f)});
 }
 
 }  // namespace duet

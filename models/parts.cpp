@@ -133,6 +133,15 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
     return h;
 }
 
+int32_t rope_with_factors(graph_builder& g) {
+    const int32_t n = g.hp.rope_dim / 2;
+    rope_options r;
+    if (n > 0) r.long_factors = g.tensor("rope_factors_long.weight", false, n);
+    const bool is_long = r.long_factors >= 0;
+    if (n > 0) r.factors = g.tensor(is_long ? "rope_factors_short.weight" : "rope_freqs.weight", is_long, n);
+    return g.rope(r);
+}
+
 void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox) {
     if (table < 0) return;
     op& r = g.add(op_kind::rope, layer, heads);
@@ -184,10 +193,7 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
 }
 
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options) {
-    if (options.hidden == 0 && g.hp.hidden_dim.empty()) {
-        g.wrong("feed_forward_length", "missing key");
-        return;
-    }
+    if (options.hidden == 0 && g.hp.hidden_dim.empty()) return (void)g.wrong("feed_forward_length", "missing key");
     const int64_t hidden = options.hidden ? options.hidden : g.hp.hidden_dim[(size_t)layer];
     view result;
     if (options.kind == ffn_kind::fused) {
@@ -208,9 +214,8 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     moe_options m;
     const uint32_t hidden = g.hp.hidden_dim.empty() ? 0 : g.hp.hidden_dim[0];
     m.hidden = (int32_t)g.u32("expert_feed_forward_length", hidden == 0, hidden, 1, 1u << 24);
-    const uint32_t n_shared = g.u32("expert_shared_count", false, 0, 0, 1024);
-    m.shared_hidden =
-        (int32_t)g.u32("expert_shared_feed_forward_length", false, n_shared * (uint32_t)m.hidden, 0, 1u << 24);
+    const uint32_t shared = g.u32("expert_shared_count", false, 0, 0, 1024) * (uint32_t)m.hidden;
+    m.shared_hidden = (int32_t)g.u32("expert_shared_feed_forward_length", false, shared, 0, 1u << 24);
     const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: the file does not say
     m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
     m.softmax_after = scores == 3;
@@ -270,10 +275,7 @@ void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_tar
     const int64_t hidden = m.shared_hidden;
     const view gate = gate_part(g, layer, in, hidden, m.act, m.gated, "_shexp");
     const weight_id down = g.block_tensor(layer, "ffn_down_shexp.weight", true, hidden, to.out.width());
-    if (!m.shared_gate) {
-        g.matmul(layer, gate, to.out, down, -1, true).scale = to.scale;
-        return;
-    }
+    if (!m.shared_gate) return matmul_to(g, layer, gate, {to.out, true, to.scale}, down);
     const view shared = g.buffer("shared out", to.out.width()), factor = g.buffer("shared gate", 1);
     g.matmul(layer, gate, shared, down);
     g.matmul(layer, in, factor, g.block_tensor(layer, "ffn_gate_inp_shexp.weight", true, in.width()));
@@ -402,8 +404,10 @@ view rows_part(graph_builder& g, view x, const char* norm) {
 }
 
 duet_status output_part(graph_builder& g, view x, const output_options& options) {
-    const view last = rows_part(g, x, options.norm), logits = g.buffer("logits", g.hp.n_vocab, true);
+    const view last = rows_part(g, x, options.norm);
     weight_id output = g.tensor("output.weight", false, g.hp.dim, g.hp.n_vocab);
+    if (g.graph.both_ways) return g.finish();
+    const view logits = g.buffer("logits", g.hp.n_vocab, true);
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);  // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
     if (options.cap != 0) { g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap; }

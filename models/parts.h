@@ -79,6 +79,8 @@ void whole_norm(graph_builder& g, view x, const std::string& name);
 view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const char* to = "h");
 // Adds the learned embedding of the position to x.
 void add_positions(graph_builder& g, view x);
+// Makes the model's rope table, with the factors that its file has: one set, or two of which one is for long contexts.
+int32_t rope_with_factors(graph_builder& g);
 void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox);
 // Appends attention over a cache layer.
 op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cache, const attention_options& options);
@@ -118,7 +120,7 @@ struct output_options {
 // Appends the end of an encoder: wanted rows -> the norm with that name, if one is given.
 view rows_part(graph_builder& g, view x, const char* norm);
 // Appends the end of the model: rows whose logits are wanted -> output norm -> output matrix (token_embd if there is no
-// other) -> logits. Nothing may follow: it finishes the description.
+// other) -> logits; where tokens see later ones there are no logits. Nothing may follow: it finishes the description.
 duet_status output_part(graph_builder& g, view x, const output_options& options = {});
 
 }  // namespace duet

@@ -253,7 +253,7 @@ void add_key_model_cases(hostile_list& out) {
         {"rope.scaling.factor", raw_f32(0), "rope.scaling.factor"}, {"rope.scaling.factor", raw_f32(kNan), "rope.scaling.factor"},
         {"rope.scaling.factor", raw_f32(-2), "rope.scaling.factor"}, {"rope.scaling.factor", raw_f32(kInf), "rope.scaling.factor"},
         {"rope.scaling.factor", raw_text("2"), "rope.scaling.factor"}, {"rope.scale_linear", raw_f32(kNan), "rope.scale_linear"},
-        {"attention.causal", raw_bool(0), "attention.causal"},
+        {"attention.causal", raw_u32(0), "attention.causal"},
         {"expert_used_count", raw_u32(2), "expert"}, {"expert_count", raw_u32(4), "expert"}, {"expert_count", raw_u32(1u << 31), "expert"},
         {"vocab_size", raw_u32(287), "vocab_size"}, {"vocab_size", raw_u32(289), "vocab_size"}};
     // clang-format on

@@ -212,6 +212,28 @@ TEST_CASE("families: what a key means that a file may lack or change") {
         CHECK(!other.empty());
         CHECK(!equal_bits(other, usual));
     }
+    // Whether tokens see later ones is the file's to say in the families of Llama and Qwen, but not with recurrent
+    // layers or windows. The vector of an encoder needs no output matrix, and none is missed.
+    std::string error;
+    for (const char* name : {"lfm2", "qwen35", "gemma3", "granite"}) {
+        CHECK(changed_logits(name, {"b .attention.causal 0"}, &error).empty());
+        CHECK_MESSAGE(error.find("attention.causal: want true, got false") != std::string::npos, error);
+    }
+    CHECK(changed_logits("bert", {"b .attention.causal 1"}, &error).empty());
+    CHECK_MESSAGE(error.find("attention.causal: want false, got true") != std::string::npos, error);
+    for (const char* name : {"llama-gqa", "qwen3"}) {
+        const golden_model both(changed_model_folder(name, {"b .attention.causal 0"}));
+        CHECK_MESSAGE(both.status == DUET_OK, both.error);
+        duet_model_info info{};
+        info.struct_size = sizeof info;
+        REQUIRE(duet_model_get_info(both.m, &info) == DUET_OK);
+        CHECK(info.is_encoder == 1);
+    }
+    // The first files of MiniCPM lack the scales without which it writes nonsense.
+    for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
+        CHECK(changed_logits("minicpm", {std::string("- .") + key}, &error).empty());
+        CHECK_MESSAGE(error.find(key) != std::string::npos, error);
+    }
     // where a bias chooses the experts of deepseek2, their scores are sigmoids though no key says so (GLM-4.7 Flash)
     const std::vector<float> sigmoid = changed_logits("deepseek2", {});
     CHECK(!sigmoid.empty());

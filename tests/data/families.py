@@ -60,22 +60,27 @@ def granite(m, moe=False, hybrid=False, n=64):
     if hybrid and moe:
         m.key("rope.scaling.finetuned", False)
     rope = None if hybrid and moe else m.rope()
-    scale = m.key("attention.scale", 0.3)
+    if m.arch == "minicpm":
+        m.key("rope.scaling.type", "longrope"), m.key("rope.scaling.original_context_length", 4096)
+        m.weight("rope_factors_long", m.d // 2, scale=0.2, offset=4.0)
+        rope = m.rope(divide=m.weight("rope_factors_short", m.d // 2, scale=0.2, offset=1.5))
+    scale = None if m.arch == "minicpm" else m.key("attention.scale", 0.3)
     mix = lambda i, h: m.attention(i, h, rope, neox=False, scale=scale) if KV[i] else m.mamba2(i, h)
     x = m.embed(m.key("embedding_scale", 1.5))
     x = pre_norm(m, x, mix, m.moe if moe else m.ffn, scale=m.key("residual_scale", 0.6))
     return m.head(x, tied=True, scale=1 / m.key("logit_scale", 3.0))
 
 
-def qwen(m, bias=False, norms="", moe=None, second="ffn_norm", sections=False, D=0, d=None, n=64, F=96, L=2):
-    m.common(L=L, n=n, F=F, d=d)
+def qwen(m, bias=False, norms="", moe=None, second="ffn_norm", sections=False, D=0, d=None, n=64, F=96, L=2,
+         factors=False, KV=2):
+    m.common(L=L, n=n, F=F, d=d, KV=KV)
     if D:
         m.key("rope.dimension_count", D)
     if sections:
         m.key("rope.dimension_sections", [4, 2, 2, 0])
     if moe:
         m.experts(**moe[0])
-    rope = m.rope(D or None)
+    rope = m.rope(D or None, divide=m.weight("rope_freqs", m.d // 2, scale=0.3, offset=2.0) if factors else None)
     ffn = (lambda i, h: m.moe(i, h, **moe[1])) if moe else m.ffn
     return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, bias=bias, norms=norms), ffn, second))
 
@@ -234,6 +239,13 @@ def glm4(m, sections=False):
                            lambda i, h: m.ffn(i, h, kind="fused"), post=("post_attention_norm", "post_ffw_norm")))
 
 
+def chatglm(m):
+    m.common()
+    rope = m.rope(m.key("rope.dimension_count", 8))
+    return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, neox=False, bias=True, fused=True),
+                           lambda i, h: m.ffn(i, h, kind="fused")))
+
+
 def glm4moe(m):
     m.common(L=3, d=16)
     m.key("leading_dense_block_count", 1), m.key("nextn_predict_layers", 1)
@@ -381,8 +393,10 @@ def score(m, x, labels, head=np.tanh, head_norm=False, default=2):
 
 
 def bert(m, rope=False, positions=True, alibi=0.0, act=gelu, kind="plain", bias=True, again=False, norms="", pooling=1,
-         labels=0):
+         labels=0, moe=False):
     encoder(m, KV=4, ctx=128)
+    if moe:
+        m.experts(Fe=96), m.key("moe_every_n_layers", 2)
     m.keys["tokenizer.ggml.token_type_count"] = 2
     x = m.embed() + m.weight("token_types", m.n, 2, scale=0.5)[0]
     if positions:
@@ -395,7 +409,8 @@ def bert(m, rope=False, positions=True, alibi=0.0, act=gelu, kind="plain", bias=
                    b + "attn_output_norm")
         if again:
             y = m.norm(y + x, b + "attn_norm_2")
-        x = m.norm(y + m.ffn(i, y, act, kind, bias=bias), b + "layer_output_norm")
+        f = m.moe(i, y, normalise=False, act=act, gated=False) if moe and i % 2 else m.ffn(i, y, act, kind, bias=bias)
+        x = m.norm(y + f, b + "layer_output_norm")
     if labels:
         score(m, x, labels)
     else:
@@ -417,6 +432,14 @@ def modern_bert(m, labels=0):
         score(m, x, labels, gelu, True, default=1)
     else:
         m.pool(x, 2)
+
+
+def both_ways(m, neox=True, norms="", pooling=1):
+    """A family of text models whose tokens see later ones, too."""
+    encoder(m, ln=False, d=16)
+    rope = m.rope()
+    x = pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, neox=neox, norms=norms), m.ffn)
+    m.pool(m.norm(x, "output_norm"), pooling)
 
 
 def gemma_embedding(m):
@@ -454,6 +477,8 @@ CASES = [
     case("q-Q4_K_M", "llama", llama, dict(n=256, F=256), number_format="Q4_K"),
     case("formats", "llama", llama, dict(n=256, F=256, L=1)),
     case("mistral3", "mistral3", llama, dict(yarn=(4.0, 16), yarn_log=1.0, temperature=0.3)),
+    case("internlm2", "internlm2", llama, dict(KV=4)),
+    case("llama-embed", "llama-embed", both_ways, dict(neox=False)),
     case("smollm3", "smollm3", llama, dict(skip=4, L=4)),
     case("ernie4_5", "ernie4_5", ernie),
     case("ernie4_5-moe", "ernie4_5-moe", ernie, dict(moe=True)),
@@ -461,6 +486,7 @@ CASES = [
     case("granitemoe", "granitemoe", granite, dict(moe=True)),
     case("granitehybrid", "granitehybrid", granite, dict(hybrid=True)),
     case("granitehybrid-moe", "granitehybrid", granite, dict(hybrid=True, moe=True)),
+    case("minicpm", "minicpm", granite),
     case("qwen2", "qwen2", qwen, dict(bias=True)),
     case("qwen2moe", "qwen2moe", qwen, dict(bias=True, moe=(MOE_SHARED[0], dict(normalise=False, shared_gate=True)))),
     case("qwen3", "qwen3", qwen, dict(norms="head", d=16)),
@@ -471,6 +497,9 @@ CASES = [
     case("qwen3vlmoe", "qwen3vlmoe", qwen, dict(norms="head", sections=True, moe=({}, {}), d=16)),
     case("seed_oss", "seed_oss", qwen, dict(bias=True, second="post_attention_norm", d=16)),
     case("hunyuan-moe", "hunyuan-moe", qwen, dict(norms="after", moe=MOE_SHARED)),
+    case("hunyuan-dense", "hunyuan-dense", qwen, dict(norms="after", d=16)),
+    case("exaone", "exaone", qwen, dict(factors=True)),
+    case("olmoe", "olmoe", qwen, dict(norms="whole", F=48, KV=4, moe=({}, dict(normalise=False)))),
     case("minimax-m2", "minimax-m2", qwen, dict(norms="whole", D=8, d=16, moe=(
         dict(gating_func=2), dict(score="sigmoid", choose_bias=True)))),
     case("qwen3next", "qwen3next", delta, dict(is_next=True, moe=True)),
@@ -495,6 +524,7 @@ CASES = [
     case("exaone4-64layers-swa", "exaone4", post_norm, dict(is_olmo=False, L=64, n=32, H=2, F=32, window=8)),
     case("glm4", "glm4", glm4),
     case("glm4-vision", "glm4", glm4, dict(sections=True)),
+    case("chatglm", "chatglm", chatglm),
     case("glm4moe", "glm4moe", glm4moe),
     case("bailingmoe2", "bailingmoe2", bailing),
     case("command-r", "command-r", cohere),
@@ -517,6 +547,10 @@ CASES = [
     case("long-bert", "bert", bert, dict(pooling=2), n_tok=120),
     case("bert-reranker", "bert", bert, dict(labels=1), ids=PAIR),
     case("nomic-bert", "nomic-bert", bert, dict(rope=True, positions=False, act=silu, kind="gated", bias=False)),
+    case("nomic-bert-moe", "nomic-bert-moe", bert, dict(rope=True, positions=False, moe=True)),
+    case("jina-bert-v3", "jina-bert-v3", bert, dict(rope=True, positions=False, pooling=2)),
+    case("eurobert", "eurobert", both_ways, dict(pooling=3)),
+    case("qwen3-both-ways", "qwen3", both_ways, dict(norms="head")),
     case("jina-bert-v2", "jina-bert-v2", bert, dict(positions=False, alibi=8.0, kind="gated", norms="whole")),
     case("jina-bert-v2-code", "jina-bert-v2", bert, dict(positions=False, alibi=8.0, kind="fused", again=True,
                                                          pooling=0)),
