@@ -88,11 +88,11 @@ raw_gguf bpe_file(const std::vector<std::string>& merges, const char* pre = "gpt
         if (std::find(tokens.begin(), tokens.end(), both) == tokens.end()) tokens.push_back(both);
     }
     std::vector<int32_t> types(tokens.size(), 1);
-    for (const char* t : {"<s>", "</s>", "<|eot_id|>"}) tokens.push_back(t), types.push_back(3);
+    for (const char* t : {"<s>", "</s>", "<|eot_id|>", "<|observation|>"}) tokens.push_back(t), types.push_back(3);
     for (const char* t : {"<tool>", "<tool>x", "<|im_end|>"}) tokens.push_back(t), types.push_back(4);
     const uint32_t n = (uint32_t)tokens.size();
     raw_gguf f = vocab_file("gpt2", tokens, types);
-    f.set("tokenizer.ggml.bos_token_id", raw_u32(n - 6)).set("tokenizer.ggml.eos_token_id", raw_u32(n - 5));
+    f.set("tokenizer.ggml.bos_token_id", raw_u32(n - 7)).set("tokenizer.ggml.eos_token_id", raw_u32(n - 6));
     return f.set("tokenizer.ggml.pre", raw_text(pre)).set(kMerges, raw_texts(merges));
 }
 
@@ -440,7 +440,7 @@ TEST_CASE("tokenizer: special tokens, BOS and EOS") {
     CHECK(v.tok.piece(bos).empty());
     CHECK(v.text({bos, v.id("ab"), eos}) == "ab");
     CHECK(v.text({bos, v.id("ab"), eos}, true) == "<s>ab</s>");
-    for (const char* end : {"</s>", "<|eot_id|>", "<|im_end|>"}) {
+    for (const char* end : {"</s>", "<|eot_id|>", "<|observation|>", "<|im_end|>"}) {
         CHECK(v.tok.is_end(v.id(end)));
         CHECK(v.tok.is_control(v.id(end)));
     }
@@ -778,7 +778,7 @@ TEST_CASE("tokenizer: odd vocabularies that are valid") {
     REQUIRE_MESSAGE(no_merges.status == DUET_OK, no_merges.err.text);
     CHECK(no_merges.ids("ab") == id_list{'a', 'b'});
     raw_gguf f = bpe_file({"a b", "ab c"});  // merges that lead to a control token are not followed
-    std::vector<int32_t> types(264, 1);
+    std::vector<int32_t> types(265, 1);
     types[257] = 3;
     vocab_under_test guarded(f.set(kTypes, raw_i32s(types)));
     REQUIRE_MESSAGE(guarded.status == DUET_OK, guarded.err.text);
