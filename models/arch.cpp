@@ -141,8 +141,10 @@ bool graph_builder::read_common(const common_keys& keys) {
         return wrong("rope.dimension_count", "want an even number, got %d", hp.rope_dim);
     hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
     hp.norm = keys.norm;
-    const bool is_rms = keys.norm == norm_kind::rms;
-    hp.eps = f32(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", true, 0, 1e-20f, 1.0f);
+    // Some files of Nemotron-H have the key of layer norms alone.
+    constexpr const char *kRms = "attention.layer_norm_rms_epsilon", *kLayer = "attention.layer_norm_epsilon";
+    const bool is_layer = keys.norm == norm_kind::layer || (!file.find(key(kRms)) && file.find(key(kLayer)));
+    hp.eps = f32(is_layer ? kLayer : kRms, true, 0, 1e-20f, 1.0f);
     graph.both_ways = !flag("attention.causal", !keys.is_encoder);
     if (graph.both_ways != keys.is_encoder && !keys.is_either)
         return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") + (keys.is_encoder ? ": want false, got true"

@@ -229,6 +229,9 @@ TEST_CASE("families: what a key means that a file may lack or change") {
         REQUIRE(duet_model_get_info(both.m, &info) == DUET_OK);
         CHECK(info.is_encoder == 1);
     }
+    CHECK(equal_bits(
+        changed_logits("nemotron_h", {"- .attention.layer_norm_rms_epsilon", "f .attention.layer_norm_epsilon 1e-05"}),
+        changed_logits("nemotron_h", {})));
     // The first files of MiniCPM lack the scales without which it writes nonsense.
     for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
         CHECK(changed_logits("minicpm", {std::string("- .") + key}, &error).empty());
