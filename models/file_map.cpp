@@ -11,7 +11,6 @@ namespace duet {
 namespace {
 
 constexpr std::align_val_t kMapAlign{64};
-constexpr size_t kMapPathBytes = 300;  // length of a path in messages
 
 }  // namespace
 
@@ -60,11 +59,11 @@ duet_status file_map::read_open_file(const char* path, uint64_t n_bytes, error_t
     for (uint64_t at = 0; at < n_bytes;) {
         const int64_t n = os_read_at(file_, at, data_ + at, n_bytes - at);
         if (n < 0)
-            return fail(err, DUET_ERR_IO, "%s: cannot be read: %s", printable(path, kMapPathBytes).c_str(),
+            return fail(err, DUET_ERR_IO, "%s: cannot be read: %s", printable_path(path).c_str(),
                         os_error_text().c_str());
         if (n == 0)
             return fail(err, DUET_ERR_IO, "%s: the file became shorter while it was read: want %llu bytes, got %llu",
-                        printable(path, kMapPathBytes).c_str(), (unsigned long long)n_bytes, (unsigned long long)at);
+                        printable_path(path).c_str(), (unsigned long long)n_bytes, (unsigned long long)at);
         at += (uint64_t)n;
     }
     os_close(file_);
@@ -73,7 +72,7 @@ duet_status file_map::read_open_file(const char* path, uint64_t n_bytes, error_t
 }
 
 duet_status file_map::open(const char* path, error_text& err, bool is_copy) {
-    const std::string shown = printable(path, kMapPathBytes);
+    const std::string shown = printable_path(path);
     os_file file;
     const bool is_open = os_open(path, &file);
     file_ = file.handle;
@@ -100,7 +99,7 @@ duet_status file_map::check_size(const char* path, error_text& err) const {
     uint64_t n_bytes = 0;
     if (source_ != source::mapped || (os_file_size(file_, &n_bytes) && n_bytes >= size_)) return DUET_OK;
     return fail(err, DUET_ERR_IO, "%s: the file became shorter while it was read: want %llu bytes, got %llu",
-                printable(path, kMapPathBytes).c_str(), (unsigned long long)size_, (unsigned long long)n_bytes);
+                printable_path(path).c_str(), (unsigned long long)size_, (unsigned long long)n_bytes);
 }
 
 void file_map::will_need(const uint8_t* begin, uint64_t n_bytes) const {

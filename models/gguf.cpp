@@ -106,9 +106,8 @@ struct gguf_joiner {
             return part_error(0, "split.count", "one of %lld parts, so its name must be like name-00001-of-%05lld.gguf",
                               n, n);
         if (i != 0)
-            return part_error(
-                0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
-                printable(name.before + number(1) + "-of-" + number(count) + name.after, kGgufPathBytes).c_str());
+            return part_error(0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
+                              printable_path(name.before + number(1) + "-of-" + number(count) + name.after).c_str());
         if (name.count != n || name.no != 1)
             return part_error(0, "split.count", "the file says part 1 of %lld, its name says part %u of %u", n, name.no,
                               name.count);
@@ -128,7 +127,7 @@ struct gguf_joiner {
         parts.kv_order = gguf_sorted(file.kvs, &gguf_kv::key);  // find() needs it.
         for (int64_t i = 1; i < n_parts; i++) {
             const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
-            paths.push_back(printable(part_path, kGgufPathBytes));
+            paths.push_back(printable_path(part_path));
             maps.emplace_back();
             if (duet_status s = maps.back().open(part_path.c_str(), err, is_copy); s != DUET_OK) {
                 err.text += " (part " + std::to_string(i + 1) + " of " + std::to_string(n_parts) + " of a split file)";
@@ -208,7 +207,7 @@ duet_status gguf_file::open_from(const char* name, const char* later_path, bool 
     gguf_file fresh;
     fresh.path = name;
     fresh.parts_->maps.emplace_back();
-    fresh.parts_->paths.push_back(printable(name, kGgufPathBytes));
+    fresh.parts_->paths.push_back(printable_path(name));
     DUET_TRY(load(fresh.parts_->maps[0]));
     gguf_joiner joiner{fresh, *fresh.parts_, err};
     joiner.is_copy = is_copy;
@@ -280,15 +279,14 @@ namespace {
 duet_status gguf_get(const gguf_file& file, std::string_view key, bool required, const gguf_kv** kv, error_text& err) {
     *kv = file.find(key);
     if (*kv || !required) return DUET_OK;
-    return fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent",
-                printable(file.path, kGgufPathBytes).c_str(), printable(key).c_str());
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent", printable_path(file.path).c_str(),
+                printable(key).c_str());
 }
 
 duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got,
                        error_text& err) {
-    return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s",
-                printable(file.path, kGgufPathBytes).c_str(), printable(kv.key).c_str(), (unsigned long long)kv.offset,
-                want.c_str(), got.c_str());
+    return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s", printable_path(file.path).c_str(),
+                printable(kv.key).c_str(), (unsigned long long)kv.offset, want.c_str(), got.c_str());
 }
 
 std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) + " to " + std::to_string(max); }

@@ -134,14 +134,15 @@ std::string gguf_describe(const gguf_kv& kv) {
     return text;
 }
 
-std::string printable(std::string_view bytes, size_t max_bytes) {
+static std::string escaped(std::string_view bytes, size_t max_bytes, bool is_path) {
     std::string out;
     int n_bytes = 0;
     for (size_t i = 0; i < bytes.size(); i += (size_t)n_bytes) {
         const uint32_t code_point = utf8_decode(bytes, i, &n_bytes);
         const std::string_view character = bytes.substr(i, (size_t)n_bytes);
         if (i + character.size() > max_bytes) return out + "...";
-        if (code_point != kInvalidByte && character != "\"" && character != "\\" && !gguf_is_unprintable(code_point)) {
+        const bool is_plain = character != "\"" && (is_path || character != "\\");
+        if (code_point != kInvalidByte && is_plain && !gguf_is_unprintable(code_point)) {
             out += character;
             continue;
         }
@@ -153,6 +154,9 @@ std::string printable(std::string_view bytes, size_t max_bytes) {
     }
     return out;
 }
+
+std::string printable(std::string_view bytes, size_t max_bytes) { return escaped(bytes, max_bytes, false); }
+std::string printable_path(std::string_view path) { return escaped(path, 300, true); }
 
 bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why) {
     char text[200];

@@ -13,7 +13,6 @@ constexpr uint32_t kGgufMaxKeyBytes = 65535;
 constexpr uint32_t kGgufMaxNameBytes = 63;  // of a tensor; the readers that everybody uses have no room for a 64th byte
 constexpr uint32_t kGgufMinAlignment = 8, kGgufMaxAlignment = 1u << 20, kGgufDefaultAlignment = 32;
 constexpr uint32_t kGgufKvTypeCount = 13;
-constexpr size_t kGgufPathBytes = 300;  // length of a path in messages
 
 struct gguf_kv_type {
     const char* name;

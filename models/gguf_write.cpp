@@ -246,7 +246,7 @@ duet_status gguf_writer::save_to(duet_write_fn write, void* user, error_text& er
 
 duet_status gguf_writer::save(const char* path, error_text& err) const {
     if (!path || !*path) return fail(err, DUET_ERR_ARG, "want a path to write to, got %s", path ? "\"\"" : "NULL");
-    const std::string shown = printable(path, kGgufPathBytes), target = os_resolved(path);
+    const std::string shown = printable_path(path), target = os_resolved(path);
     const bool in_place = os_is_special(path);  // a terminal, a FIFO: a rename would replace it
     std::string temporary;
     auto failed = [&](const char* what) {

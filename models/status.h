@@ -28,8 +28,10 @@ struct error_text {
 [[gnu::format(DUET_PRINTF_FORM, 3, 4)]] duet_status fail(error_text& err, duet_status code, const char* format, ...);
 
 // Makes bytes of a file safe to print. Control characters, quotes, backslashes, characters that change the writing
-// direction and invalid UTF-8 become \xNN. At most max_bytes bytes are kept; "..." stands for the rest.
+// direction and invalid UTF-8 become \xNN. At most max_bytes bytes are kept; "..." stands for the rest. The backslashes
+// of a path stay: Windows has them between folders.
 std::string printable(std::string_view bytes, size_t max_bytes = 80);
+std::string printable_path(std::string_view path);  // of 300 bytes
 
 #define DUET_TRY(call)                                                                                                 \
     do {                                                                                                               \

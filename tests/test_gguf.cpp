@@ -280,6 +280,9 @@ TEST_CASE("gguf: printable") {
     CHECK(duet::printable(std::string(100, 'x')) == std::string(80, 'x') + "...");
     CHECK(duet::printable("ab\xc3\xa9", 3) == "ab...");
     CHECK(duet::printable("") == "");
+    // of a path, also of one that was made printable before
+    CHECK(duet::printable_path("C:\\m\n\xff.gguf") == "C:\\m\\x0A\\xFF.gguf");
+    CHECK(duet::printable_path(duet::printable_path("C:\\m\n\xff.gguf")) == "C:\\m\\x0A\\xFF.gguf");
 }
 
 TEST_CASE("gguf: paths that are no model file, each with its own message") {
@@ -288,6 +291,7 @@ TEST_CASE("gguf: paths that are no model file, each with its own message") {
     CHECK(open_error(t.path.string(), DUET_ERR_IO).find("got a directory") != std::string::npos);
 #ifdef _WIN32
     CHECK(open_error("NUL", DUET_ERR_IO).find("got a device") != std::string::npos);
+    CHECK(open_error("C:\\none\\no.gguf", DUET_ERR_IO).starts_with("C:\\none\\no.gguf: cannot be opened"));
     CHECK(open_error(t.file("n|.gguf"), DUET_ERR_IO).find("cannot be opened") != std::string::npos);
 #else
     REQUIRE(mkfifo(t.file("fifo").c_str(), 0600) == 0);
