@@ -374,10 +374,11 @@ class brace_formatter : value_formatter {
 
 // ---- strftime ----
 
-// One letter of a format. The C library's strftime does numbers only: its names are those of the host's locale.
+constexpr const char* kDays[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+
+// One letter of a format. The C library's strftime does numbers only: its names are those of the host's locale, and
+// that of Windows has only the letters of C89 (so it gives nothing for the weeks of ISO 8601: G, V and g).
 std::string time_part(const tm& t, int64_t seconds, char c) {
-    static constexpr const char* kDays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
-                                            "Thursday", "Friday", "Saturday"};
     static constexpr const char* kMonths[] = {"January", "February", "March",     "April",   "May",      "June",
                                               "July",    "August",   "September", "October", "November", "December"};
     switch (c) {
@@ -389,17 +390,17 @@ std::string time_part(const tm& t, int64_t seconds, char c) {
     case 'p': return t.tm_hour < 12 ? "AM" : "PM";
     case 'P': return t.tm_hour < 12 ? "am" : "pm";
     case 'f': return "000000";
+    case 'u': return std::to_string((t.tm_wday + 6) % 7 + 1);
     case 's': return std::to_string(seconds);
     case 'z':
     case 'Z': return "";  // a time without a zone
-    default: break;
     }
-    const char format[] = {'%', c == 'k' ? 'H' : c == 'l' ? 'I' : c, '\0'};
-    if (!is_one_of(c, "CDFGHIMRSTUVWYdegjklmntuwy%")) return format;
+    const char format[] = {'%', c == 'k' ? 'H' : c == 'l' ? 'I' : c == 'e' ? 'd' : c == 'C' ? 'Y' : c, '\0'};
+    if (!is_one_of(c, "CGHIMSUVWYdegjklmwy%")) return format;
     char text[64];
     std::string out(text, std::strftime(text, sizeof text, format, &t));
-    if (is_one_of(c, "kl") && out[0] == '0') out[0] = ' ';
-    return out;
+    if (is_one_of(c, "ekl") && out[0] == '0') out[0] = ' ';
+    return c == 'C' ? out.substr(0, 2) : out;
 }
 
 }  // namespace
@@ -413,8 +414,10 @@ traced_text format_braces(template_run& run, const traced_text& format, const ca
 }
 
 std::string format_time(const template_time& time, std::string_view format) {
-    static constexpr std::pair<char, std::string_view> kCompound[] = {
-        {'r', "%I:%M:%S %p"}, {'c', "%a %b %e %H:%M:%S %Y"}, {'x', "%m/%d/%y"}, {'X', "%H:%M:%S"}};
+    static constexpr std::string_view kCompound = "DxTXFRrntc";
+    static constexpr const char* kMeanings[] = {
+        "%m/%d/%y", "%m/%d/%y",    "%H:%M:%S", "%H:%M:%S", "%Y-%m-%d",
+        "%H:%M",    "%I:%M:%S %p", "\n",       "\t",       "%a %b %e %H:%M:%S %Y"};
     using namespace std::chrono;
     const int month = std::clamp(time.month, 1, 12);
     const sys_days day = year(time.year) / month / 1, begin = year(time.year) / 1 / 1, today = day + days(time.day - 1);
@@ -433,9 +436,8 @@ std::string format_time(const template_time& time, std::string_view format) {
         char c = format[++i];
         const bool is_unpadded = c == '-' && i + 1 < format.size();
         if (is_unpadded) c = format[++i];
-        std::string part = time_part(t, seconds, c);
-        for (const auto& [letter, meaning] : kCompound)
-            if (c == letter) part = format_time(time, meaning);
+        const size_t at = kCompound.find(c);
+        std::string part = at == kCompound.npos ? time_part(t, seconds, c) : format_time(time, kMeanings[at]);
         if (is_unpadded) part.erase(0, std::min(part.find_first_not_of("0 "), part.size() - 1));
         out += part;
     }

@@ -270,6 +270,10 @@ TEST_CASE("templates: the language, part by part") {
         {"{{ nope }}{{ nope|default('d') }}{{ nope is undefined }}{{ nope|list }}", "dTrue[]"},
         {"{{ strftime_now('%d %b %Y %H:%M') }} {{ range(3)|list }} {{ dict(a=1) }}",
          "02 Jan 2026 03:04 [0, 1, 2] {'a': 1}"},
+        // letters that the C library of Windows does not know, and others that are made of them
+        {"{{ strftime_now('%D|%F|%T|%R|%C|%e|%k|%l|%-d|%u|%w|%j|%n|%t|%h|%c|%x|%X|%r|%q|%%') }}",
+         "01/02/26|2026-01-02|03:04:05|03:04|20| 2| 3| 3|2|5|5|002|\n|\t|Jan|Fri Jan  2 03:04:05 2026|01/02/26|"
+         "03:04:05|03:04:05 AM|%q|%"},
         {"{% for m in l %}{{ x }}{% endfor %}{% set x = 1 %}{{ x }}", "1"},
         {"{{ (x|nosuch) if false else 'fine' }}", "fine"},
     };
