@@ -69,8 +69,8 @@ inline duet_status make_chat(const run_options& options, const duet_model* model
     duet_chat_params params = duet_chat_params_default();
     std::string source, tools;
     if (!options.chat_template.empty()) {
-        const os::file_kind kind = os::kind_of(options.chat_template);
-        const bool is_file = kind != os::file_kind::none && kind != os::file_kind::folder;
+        const bool is_path = options.chat_template.find_first_of("/\\.") != std::string::npos;  // no name has these
+        const bool is_file = is_path || os::kind_of(options.chat_template) == os::file_kind::regular;
         if (!is_file) params.template_name = options.chat_template.c_str();
         else if (read_text(options.chat_template, &source, error)) return error->status;
         else params.chat_template = source.c_str();

@@ -116,7 +116,7 @@ duet_status read_template(server_options* o, tool_error* error) {
     if (o->tool_form == "auto") o->tool_form.clear();
     if (o->chat_template.empty()) return DUET_OK;
     const std::string name = o->chat_template;
-    if (os::kind_of(name) != os::file_kind::none || name.find_first_of("/.") != std::string::npos)
+    if (os::kind_of(name) != os::file_kind::none || name.find_first_of("/\\.") != std::string::npos)
         return read_text(name, &o->chat_template, error);
     o->template_name = std::exchange(o->chat_template, "");
     return DUET_OK;
