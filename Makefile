@@ -182,12 +182,13 @@ $(groups:%=$(BUILD)/%): $(BUILD)/%.cpp: FORCE
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # The old archive is removed first, because ar would keep the object of a source that is gone. Objects are appended (q):
-# `ar r` replaces one by another of the same name, and two folders may have files of one name.
+# `ar r` replaces one by another of the same name, and two folders may have files of one name. That of macOS lists the
+# table of symbols, too.
 $(library): $(lib_objects)
 	$(begin) AR $@
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
-	@test "$$($(AR) t $@ | wc -l)" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
+	@test "$$($(AR) t $@ | grep -c '\.o$$')" -eq $(words $^) || { echo "$@: want $(words $^) objects, got fewer"; rm -f $@; exit 1; }
 
 # Nothing but the functions of runtime.h leaves the library, and it brings its C++ library along: a program that opens it
 # may have another one (tests/host_dlopen.c).
@@ -517,7 +518,7 @@ install: $(library) $(programs) $(if $(has_serve),$(bin_dir)/serve)
 	install -m 644 runtime.h $(DESTDIR)$(PREFIX)/include/duet/
 	install -m 644 $(library) $(DESTDIR)$(PREFIX)/$(LIBDIR)/
 	sed -e 's|@CMAKE_INSTALL_PREFIX@|$(PREFIX)|;s|@CMAKE_INSTALL_LIBDIR@|$(LIBDIR)|;s|@CMAKE_INSTALL_INCLUDEDIR@|include|;s|@PROJECT_VERSION@|$(version)|' \
-	    -e 's|@DUET_LIBS@|-lstdc++ -lm -ldl -pthread|' duet.pc.in > $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig/duet.pc
+	    -e 's|@DUET_LIBS@|$(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++ -lm -ldl -pthread)|' duet.pc.in > $(DESTDIR)$(PREFIX)/$(LIBDIR)/pkgconfig/duet.pc
 	for t in $(programs) $(if $(has_serve),$(bin_dir)/serve); do install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/duet-$$(basename $$t) || exit 1; done
 
 # Files people install (docs/packages.md), to build/release-files.
