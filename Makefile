@@ -49,8 +49,8 @@ flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
 ldlibs    = -pthread $(if $(windows),,$(if $(filter Linux,$(shell uname)),-ldl)) $(LDLIBS)
 # g++ 12 warns about its own std::string at -O3 (GCC bug 105651), and looks for garbage in its memory for 5 to 10 % of its
-# time unless it may have 300 MB.
-flags    += $(if $(findstring clang,$(CXX))$(findstring zig,$(CXX)),,-Wno-restrict --param ggc-min-heapsize=300000)
+# time unless it may have 300 MB. The c++ of macOS and of some Linux is clang.
+flags    += $(if $(findstring clang,$(CXX) $(shell $(CXX) --version 2>/dev/null)),,-Wno-restrict --param ggc-min-heapsize=300000)
 
 # For Windows, by the tools of the compiler's own triple. Its stack is aligned to 16 bytes only, and g++ may spill
 # vectors of 32 bytes with moves that want 32 (GCC bug 54412): the assembler writes each as the move that wants nothing.
