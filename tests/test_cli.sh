@@ -131,6 +131,11 @@ printf 't300\n' >"$dir/prompt"
 printf 't300\r\n' >"$dir/prompt_crlf"
 case_of "prompt from a file of Windows" 0 "" "$run" -m "$model" -f "$dir/prompt_crlf" -n 8 --temp 0 --ignore-eos
 holds "its end of line is not the prompt's" cmp "$dir/out" "$dir/greedy"
+printf '\357\273\277t300\r\n' >"$dir/prompt_mark"
+case_of "prompt from a file of Windows with the mark of UTF-8" 0 "" "$run" -m "$model" -f "$dir/prompt_mark" -n 8 --temp 0 --ignore-eos
+holds "the mark is not the prompt's" cmp "$dir/out" "$dir/greedy"
+printf '\377\376t\0003\0000\0000\000' >"$dir/prompt_16"
+case_of "prompt in UTF-16" 1 "want UTF-8, got UTF-16" "$run" -m "$model" -f "$dir/prompt_16" -n 8
 case_of "prompt from a file" 0 "prompt 5 tokens\|prompt [0-9]* tokens" "$run" -m "$model" -f "$dir/prompt" -n 8 --temp 0 --ignore-eos -t 1 -b 1
 holds "same text from a file, with one thread and batches of one" cmp "$dir/out" "$dir/greedy"
 n_cases=$((n_cases + 1))

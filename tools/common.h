@@ -220,7 +220,8 @@ inline duet_status open_session(const duet_model* model, const model_options& op
 constexpr size_t kMaxTextBytes = (size_t)256 << 20;
 
 // Reads the whole file; the path "-" means stdin. The file is opened without blocking, so a FIFO without a writer reads
-// as empty instead of blocking for ever.
+// as empty instead of blocking for ever. The mark that editors of Windows put before UTF-8 is left out; UTF-16, which
+// `>` of its PowerShell 5 writes, is refused, because all its bytes would be taken for a text.
 inline duet_status read_text(const std::string& path, std::string* out, tool_error* error,
                              size_t max_bytes = kMaxTextBytes) {
     const bool is_stdin = path == "-";
@@ -228,13 +229,13 @@ inline duet_status read_text(const std::string& path, std::string* out, tool_err
         return error->set(DUET_ERR_IO, path + ": is a directory, want a text file");
     const int fd = is_stdin ? 0 : os::open_to_read(path);
     if (fd < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
-    std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) {
-        if (*p > 0) os::close(*p);
-    });
+    std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* p) { *p ? os::close(*p) : void(); });
     out->clear();
     for (std::vector<char> buffer(1 << 16);;) {
         const int64_t n = os::read(fd, buffer.data(), buffer.size());
-        if (n == 0) return DUET_OK;
+        if (n == 0 && (out->starts_with("\xff\xfe") || out->starts_with("\xfe\xff")))
+            return error->set(DUET_ERR_FORMAT, path + ": want UTF-8, got UTF-16");
+        if (n == 0) return out->erase(0, out->starts_with("\xef\xbb\xbf") ? 3 : 0), DUET_OK;
         if (n < 0) return error->set(DUET_ERR_IO, path + ": cannot be read: " + std::strerror(errno));
         if (out->size() + (size_t)n > max_bytes)
             return error->set(DUET_ERR_IO, path + ": longer than " + std::to_string(max_bytes >> 20) + " MiB");
