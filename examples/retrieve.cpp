@@ -23,6 +23,7 @@ static std::vector<passage> read_folder(const char* folder) {
         if (const fs::path kind = entry.path().extension(); kind != ".txt" && kind != ".md") continue;
         std::ifstream in(entry.path());
         for (std::string line, before; std::getline(in, line); before = line) {
+            if (line.ends_with('\r')) line.pop_back();
             if (before.empty() && !line.empty()) all.push_back({entry.path().string(), "", 0});
             if (!line.empty()) all.back().text += line + "\n";
         }
@@ -31,7 +32,9 @@ static std::vector<passage> read_folder(const char* folder) {
 }
 
 int main(int argc, char** argv) {
-    if (argc != 4 || !fs::is_directory(argv[2])) return std::fputs("want: retrieve MODEL FOLDER QUESTION\n", stderr), 2;
+    std::error_code why;
+    if (argc != 4) return std::fputs("usage: retrieve MODEL FOLDER QUESTION\n", stderr), 2;
+    if (!fs::is_directory(argv[2], why)) return std::fprintf(stderr, "%s: no such folder\n", argv[2]), 1;
     std::vector<passage> passages = read_folder(argv[2]);
     if (passages.empty()) return std::fprintf(stderr, "%s: no .txt or .md files\n", argv[2]), 1;
     std::vector<duet_string> texts{{argv[3], std::char_traits<char>::length(argv[3])}};
