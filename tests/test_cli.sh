@@ -71,7 +71,10 @@ case_of "top_k out of range" 2 "from 0 to 16777216" "$run" -m "$model" -p x --to
 case_of "stop text like a flag" 2 "write '--stop=-n'" "$run" -m "$model" -p t300 --stop -n 1
 case_of "stop text like a flag, as value" 0 "generated 1 " "$run" -m "$model" -p t300 --stop=-n -n 1 --ignore-eos
 case_of "context beyond training" 0 "^warning: a context of 140000 tokens" "$run" -m "$model" -p t300 -c 140000 -n 1 --ignore-eos
-case_of "temp not a number" 2 "temp" "$run" -m "$model" -p x --temp nan
+for number in nan 0x1 " 1" 1e 1,5 1e999; do
+    case_of "temp not a number: $number" 2 "temp" "$run" -m "$model" -p x --temp "$number"
+done
+case_of "temp with a sign and an exponent" 0 "generated 1 " "$run" -m "$model" -p x -n 1 --ignore-eos --temp +.05e1
 case_of "top_p out of range" 2 "--top-p" "$run" -m "$model" -p x --top-p 7
 case_of "underscores in flags" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --top_k 5 --ignore_eos
 case_of "flag=value" 0 "generated 1 " "$run" --model="$model" --prompt=t300 --n-predict=1 --ignore-eos

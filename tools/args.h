@@ -43,10 +43,11 @@ inline bool parse_int(std::string_view text, int64_t* out) {
     return r.ec == std::errc() && r.ptr == text.data() + text.size() && !text.empty();
 }
 
-inline bool parse_float(std::string_view text, double* out) {
-    if (!text.empty() && text[0] == '+') text.remove_prefix(1);
-    const auto r = std::from_chars(text.data(), text.data() + text.size(), *out);
-    return r.ec == std::errc() && r.ptr == text.data() + text.size() && !text.empty() && !std::isnan(*out);
+// libc++ has from_chars of numbers with a point from version 20 on; Apple's is older.
+inline bool parse_float(const std::string& text, double* out) {
+    char* end = nullptr;
+    const bool is_plain = !text.empty() && text.find_first_not_of("+-.0123456789aefintyAEFINTY") == text.npos;
+    return *out = std::strtod(text.c_str(), &end), is_plain && !*end && !std::isnan(*out);
 }
 
 // Flags of llama.cpp's programs, which are looked up where a program has no flag of that name. With advice they are
