@@ -70,7 +70,7 @@ thread_local constinit const emu_place* emu_self = nullptr;
 namespace {
 
 constexpr int kEmuMaxThreads = 1024;
-constexpr size_t kEmuSharedBytes = 64 << 10;
+constexpr size_t kEmuSharedBytes = 48 << 10;  // what CUDA gives without being asked
 constexpr std::align_val_t kEmuAlign{256};
 
 enum class emu_wait : uint8_t { none, segment, block, done };

@@ -179,9 +179,12 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
         DUET_TRY(check_expert_op(g, limits, o, err));
         DUET_TRY(check_state_op(g, o, err));
         if (o.kind != op_kind::attention) continue;
-        const int d = g.caches[(size_t)o.index].v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
-        if (d % 2 || (d > most && !g.caches[(size_t)o.index].v_in_k))
+        const cache_layer& l = g.caches[(size_t)o.index];
+        const int d = l.v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
+        if (d % 2 || (d > most && !l.v_in_k))
             return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want an even number, at most %d, on a GPU", d, most);
+        if (2 * (attn_stride(l.k_dim) + attn_stride(d) + kAttnPart) + kRowWords > 12 << 10)  // 48 kB (launch_attention)
+            return fail(err, DUET_ERR_UNSUPPORTED, "keys of %d, values of %d: too long for a GPU", l.k_dim, d);
     }
     const gpu_layout sizes = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
@@ -489,8 +492,7 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
         }
         for (weight_id w : {has_matrix(o.kind) ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != type_id::f32)
-                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32 for a vector",
-                            g.weights[(size_t)w].name.c_str());
+                return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32", g.weights[(size_t)w].name.c_str());
     }
     return DUET_OK;
 }

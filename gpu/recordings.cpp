@@ -30,17 +30,16 @@ duet_status record(gpu_context& c, gpu_recording* r, error_text& err) {
 
 // Changes a kernel's number to that of a walk of two formats. False: the walk does not have it.
 bool enter_walk(int32_t type, int32_t second, walk_entry& e) {
-    const int32_t kernel = e.kernel;
+    const int32_t was = e.kernel;
     e.kernel = walk_none;
 #define WALKED(name, ...)                                                                                              \
-    if (kernel == kernel_##name) e.kernel = walk_##name;
+    if (was == kernel_##name) e.kernel = walk_##name;
     DUET_WALKED(WALKED)
 #undef WALKED
-    const bool is_second = kernel == kernel_of(second, kMatvec);
-    if (kernel == kernel_of(type, kEmbed)) e.kernel = walk_embed;
-    else if (kernel == kernel_of(second, kEmbed)) e.kernel = walk_embed2;
-    else if (is_second || kernel == kernel_of(type, kMatvec) || kernel == pair_kernel(type, second))
-        e.kernel = walk_matvec;
+    const bool is_second = was == kernel_of(second, kMatvec);
+    if (was == kernel_of(type, kEmbed)) e.kernel = walk_embed;
+    else if (was == kernel_of(second, kEmbed)) e.kernel = walk_embed2;
+    else if (is_second || was == kernel_of(type, kMatvec) || was == pair_kernel(type, second)) e.kernel = walk_matvec;
     if (is_second)
         for (matrix_part& p : ((matrix_args*)e.args)->part) p.is_second = 1;
     return e.kernel != walk_none;

@@ -224,9 +224,8 @@ duet_status open_store(const exec_place& place, const char* device, std::shared_
     if (gpu_setup().launch_products) s->launch_products = gpu_setup().launch_products;
     // What the caller says counts more than the environment, and that more than what is known of the driver.
     const char* asked = getenv("DUET_GPU_RECORDING");
-    s->recording = place.recording >= 0                          ? (gpu_recording_use)place.recording
-                   : asked && asked[0] >= '0' && asked[0] <= '2' ? (gpu_recording_use)(asked[0] - '0')
-                                                                 : s->info.recording;
+    const int32_t use = asked && asked[0] >= '0' && asked[0] <= '2' ? asked[0] - '0' : (int32_t)s->info.recording;
+    s->recording = (gpu_recording_use)(place.recording >= 0 ? place.recording : use);
     *out = s;
     return DUET_OK;
 }

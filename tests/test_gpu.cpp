@@ -352,6 +352,15 @@ TEST_CASE("gpu: experts, recurrent states and heads that no kernel takes are ref
         CHECK(self_test::compare_case(heads, "emu32") ==
               "values of " + std::to_string(d) + ": want an even number, at most 256, on a GPU");
     }
+    self_test::graph_case keys("keys");  // A row would want more than the 48 kB that CUDA gives.
+    const view both = keys.input(3 * 3840), value = keys.buffer(256);
+    keys.g.caches = {{0, 1, 3840, 256, false}};
+    keys.g.groups = {{0}};
+    keys.add(op_kind::kv_append, self_test::heads_of(both, 3840, 1, 3840), {}, self_test::heads_of(both, 7680, 1, 256))
+        .index = 0;
+    keys.add(op_kind::attention, self_test::heads_of(both, 0, 1, 3840), value).index = 0;
+    keys.logits(value);
+    CHECK(self_test::compare_case(keys, "emu32") == "keys of 3840, values of 256: too long for a GPU");
     const view z = experts.input(4097), routes = experts.buffer(2);
     op& route = experts.add(op_kind::route, z, routes);
     route.n_used = 1;
