@@ -12,6 +12,8 @@ TABLE is tests/gpu_guards.txt, a code object build/gpu/CHIP.co or CHIP-sample.co
   late    matrix times vector of CUDA: in a loop, it waits for the launches before it (ACQBULK) and then asks for the weights
           that it could have asked for earlier.
   narrow  it reads 1 or 2 bytes of global memory at a time in a loop. Kernels that run when a model is loaded may.
+  plain   a matmul of a quantized format, a kernel of mode fast, or of NVIDIA 8 tokens of a quantized format: no instruction of its
+          matrix units is in its loops. The bits would be the same.
 and of each family of kernels the most registers and scalar spills (tests/gpu_report.py). Of kernels that wait for memory
 or for other lanes, by name:
   together   the most loads of a block of code in a loop that are on their way at once
@@ -27,8 +29,8 @@ and of walks
   scratch walk  bytes of local memory of a thread, which other kernels may not have (tests/gpu_report.py)
 
 TABLE names the kernels that wait or read narrowly today. The program fails when another one does, when one in TABLE
-does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says, and
-when fewer loads are together or more exchanges depend on each other.
+does no more (--write strikes it out and refuses to add one), when a family takes more registers than TABLE says,
+when fewer loads are together or more exchanges depend on each other, and when the code has nothing that a row of TABLE counts.
 The code of another compiler than TABLE's is only counted.
 """
 import os
@@ -43,9 +45,11 @@ import gpu_report
 TOGETHER = ('norm', 'argmax', 'attention_f16', 'attention_split_f16')
 WIDE = ('attention_f16', 'attention_split_f16')
 EXCHANGES = ('norm', 'matvec_q4_0')
+FLOATS = (('f32', 'f16', 'bf16'), ('f32',))    # formats whose products are no matrix instructions: exact, in mode fast
 LISTS = {'waits': 'waits more than once for the weights of a group',
          'late': 'waits for other launches before it asks for weights',
-         'narrow': 'reads 1 or 2 bytes at a time in a loop'}
+         'narrow': 'reads 1 or 2 bytes at a time in a loop',
+         'plain': 'multiplies tiles without the matrix units'}
 
 
 class Block:
@@ -169,8 +173,15 @@ def pieces():
     return ids
 
 
-def has_matrix(blocks):
-    return any('IMMA' in text for block in blocks for text in block.code)
+def has_matrix(blocks, pattern='IMMA'):
+    return any(re.search(pattern, text) for block in blocks for text in block.code)
+
+
+def is_plain(name, loops, is_amd):
+    found = re.fullmatch(r'kernel_(matmul|matvec8|fast)_(\w+)', name)
+    if not found or found.group(2) in FLOATS[found.group(1) == 'fast'] or (is_amd and found.group(1) == 'matvec8'):
+        return False
+    return not has_matrix(loops, r'IMMA|HMMA|v_(wmma|mfma)')
 
 
 def waits(name, loops, formats):
@@ -230,7 +241,8 @@ def look_at(path, chip, formats):
     """What TABLE has of this chip: {row: set of kernels or number}, and the names of all kernels."""
     is_amd = chip.startswith('gfx')
     rows, names = {row: set() for row in LISTS}, set()
-    rows['write-backs' if is_amd else 'stores matmul'] = 0
+    if is_amd:
+        rows['write-backs'] = 0
     for name, code in (amd_code if is_amd else cuda_code)(path):
         code = list(code)
         blocks = blocks_of(code)
@@ -242,7 +254,7 @@ def look_at(path, chip, formats):
         for loop in (loops_of(blocks) if name.startswith('kernel_matmul') and not is_amd else []):
             if has_matrix(loop):
                 texts = [text for block in loop for text in block.code]
-                rows['stores matmul'] = max(rows['stores matmul'], sum(bool(re.search(r'\bSTS\b', text)) for text in texts))
+                rows['stores matmul'] = max(rows.get('stores matmul', 0), sum(bool(re.search(r'\bSTS\b', text)) for text in texts))
         short = name.removeprefix('kernel_')
         if short in TOGETHER:
             rows[f'together {short}'] = max((most_on_the_way(b, False, False) for b in loops), default=0)
@@ -252,6 +264,8 @@ def look_at(path, chip, formats):
             rows[f'exchanges {short}'] = max(filter(None, map(dependent_exchanges, loops_of(blocks))), default=1024)
         if waits(name, loops, formats):
             rows['waits'].add(name)
+        if is_plain(name, loops, is_amd):
+            rows['plain'].add(name)
         if is_late(loops) and not name.startswith('kernel_walk'):    # no launch is before a walk
             rows['late'].add(name)
         if is_narrow(loops) and not name.startswith(('kernel_arrange', 'kernel_walk')):    # all of a walk is in a loop
@@ -296,6 +310,7 @@ def compare(table, chip, rows, names):
         was, is_least = table.get((chip, row), 0), row.startswith(('together', 'wide'))
         if isinstance(n, int) and (n < was if is_least else n > was):
             bad.append(f'{row}: {n}, want at {"least" if is_least else "most"} {was}')
+    bad += [f'{row}: found nowhere, want {value}' for (of, row), value in table.items() if of == chip and row not in rows]
     if table.get((chip, 'compiler')) != rows['compiler']:
         print(f'{chip}: made by {rows["compiler"]}, {len(bad)} differences to {table.get((chip, "compiler"))} not held')
         return []
