@@ -145,19 +145,17 @@ affine_sums sums_of_affine(const float* x, const float* w, float low, float inve
     return s;
 }
 
-// Scans ranges that leave out up to kCut steps of the values at each end.
+// Scans ranges that leave out up to kCut steps of the values at each end. The last lanes take ranges of fewer codes:
+// weights that are whole numbers of some step (trained so, or quantized before) then keep their values.
 template <int L, int N, bool Signed>
 affine_fit fit_affine(const float* x, const float* w) {
-    constexpr int kCut = L < 4 ? 6 : 5;
+    constexpr int kCut = L < 4 ? 6 : 5, kLess = L == 15 ? 1 : 2;
     constexpr float kWidth = L < 4 ? 0.05f : L < 16 ? 0.022f : 0.012f;
     float low = x[0], high = x[0];
     affine_totals sum;
     for (int i = 0; i < N; i++) {
-        low = x[i] < low ? x[i] : low;
-        high = x[i] > high ? x[i] : high;
-        sum.w += w[i];
-        sum.wx += w[i] * x[i];
-        sum.wxx += w[i] * x[i] * x[i];
+        low = std::min(low, x[i]), high = std::max(high, x[i]);
+        sum.w += w[i], sum.wx += w[i] * x[i], sum.wxx += w[i] * x[i] * x[i];
     }
     if (!Signed && low > 0.0f) low = 0.0f;
     const float range = high - low;
@@ -169,7 +167,8 @@ affine_fit fit_affine(const float* x, const float* w) {
             scan.low[n] = low + (float)a * kWidth * range;
             scan.inverse[n] = (float)L / (range * (1.0f - (float)(a + b) * kWidth));
         }
-    for (int i = n; i < padded_count(n); i++) scan.low[i] = scan.inverse[i] = 0.0f;
+    for (int i = n, steps = L - 1; i < padded_count(n); i++, steps -= kLess)
+        scan.low[i] = low, scan.inverse[i] = (float)steps / range;
     run_ranges<L, N, Signed>(x, w, sum, scan);
     const int i_best = first_least(scan.error, padded_count(n));
     affine_sums best{scan.d[i_best], scan.m[i_best], scan.error[i_best], scan.qq[i_best]};
