@@ -416,6 +416,10 @@ done
 case_of "quantize: rows that are no multiple of a block" 0 "note: 36 tensors have rows that are no multiple of their format's block; instead: Q5_0 Q8_0" "$quantize" "$demo" "$dir/q/more" Q4_K
 case_of "quantize back" 0 "quantized already" "$quantize" "$dir/q/one" "$dir/q/more" Q4_0
 case_of "quantize -v lists tensors" 0 "blk.1.ffn_down.weight.* F16 -> Q4_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v
+case_of "quantize: IQ3_XS spends less on ffn_up between the ends" 0 "blk.0.ffn_up.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XS -v
+printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\14\0\0\0\0\0\0\0general.type\10\0\0\0\7\0\0\0\0\0\0\0imatrix' > "$dir/q/matrix"
+case_of "quantize: IQ3_XXS without a matrix" 0 "blk.1.attn_v.weight.* F16 -> IQ3_S" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v
+case_of "quantize: IQ3_XXS with one" 0 "blk.1.attn_v.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v --imatrix "$dir/q/matrix"
 case_of "quantize: unknown type" 2 "unknown TYPE 'Q9_9'" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q9_9
 case_of "quantize: cut file" 1 "cut.gguf" "$quantize" "$dir/cut.gguf" "$dir/q/none" Q4_0
 case_of "quantize: a directory is the target" 1 "directory" "$quantize" "$dir/q/in.gguf" "$dir/q" Q4_0

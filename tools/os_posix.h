@@ -11,7 +11,6 @@
 #include <cwchar>
 #include <fcntl.h>
 #include <poll.h>
-#include <set>
 #include <string>
 #include <string_view>
 #include <sys/ioctl.h>
@@ -20,13 +19,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <termios.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace os {
 
@@ -202,28 +197,6 @@ inline uint64_t largest_cache_bytes() {
     largest = std::max({sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE), 0L});
 #endif
     return (uint64_t)largest;
-}
-
-// Counts the cores that this process may use, because two threads of one core share its vector units.
-inline int32_t physical_cores() {
-    const int32_t n_threads = std::max(1, (int32_t)std::thread::hardware_concurrency());
-#if defined(__linux__)
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return n_threads;
-    std::set<std::string> cores;  // by the numbers of their threads
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        const std::string n = std::to_string(cpu);
-        char text[256] = "";  // where the system does not say, each CPU counts as a core
-        FILE* file = std::fopen(("/sys/devices/system/cpu/cpu" + n + "/topology/thread_siblings_list").c_str(), "r");
-        const bool is_told = file && std::fgets(text, sizeof text, file);
-        if (file) std::fclose(file);
-        cores.insert(is_told ? text : n);
-    }
-    return std::max(1, (int32_t)cores.size());
-#else
-    return n_threads;
-#endif
 }
 
 // ---- the terminal ----

@@ -273,11 +273,6 @@ inline uint64_t largest_cache_bytes() {
     });
     return largest;
 }
-inline int32_t physical_cores() {
-    int32_t n = 0;
-    for_processors(RelationProcessorCore, [&](const SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX&) { n++; });
-    return n > 0 ? n : std::max(1, (int32_t)std::thread::hardware_concurrency());
-}
 
 // ---- the terminal ----
 

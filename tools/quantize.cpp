@@ -264,6 +264,15 @@ duet_status set_keys(duet_writer* writer, const duet_file* file, const quantize_
     return status;
 }
 
+// The library's count keeps to the CPU limit of a container.
+int32_t core_count() {
+    int32_t n = 1;
+    const auto take = [](void* user, const duet_device_info* device) {
+        if (std::string_view(device->id) == "cpu") *(int32_t*)user = std::max(1, std::atoi(device->driver));
+    };
+    return duet_list_devices(take, &n) == DUET_OK ? n : 1;
+}
+
 duet_status write_model(const duet_file* file, const std::vector<planned_tensor>& plan, const quantize_options& options,
                         tool_error* error) {
     uint64_t from_bytes = 0, to_bytes = 0;
@@ -289,7 +298,7 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
     if (!made) return error->set(DUET_ERR_MEMORY, "");
     if (status == DUET_OK) status = set_keys(made, file, options);
     quantize_work work{options, error, progress_line(options.is_quiet, from_bytes)};
-    work.n_threads = options.n_threads ? options.n_threads : os::physical_cores();
+    work.n_threads = options.n_threads ? options.n_threads : core_count();
     for (const planned_tensor& p : plan) work.sources.push_back({&work, &p});
     for (tensor_source& source : work.sources) {
         const planned_tensor& p = *source.planned;

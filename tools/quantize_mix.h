@@ -32,14 +32,15 @@ constexpr mix kMixes[] = {
 constexpr struct { const char *name, *mix; } kAliases[] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
 // clang-format on
 
-enum class role { output, token_embd, attn_q, attn_v, attn_k, attn_output, ffn_down, other, any };
+enum class role { output, token_embd, attn_q, attn_v, attn_k, attn_output, ffn_down, ffn_in, other, any };
 
 // A tensor has the role of the first row whose text occurs in its name. In a model without output.weight,
-// token_embd.weight is also the output.
+// token_embd.weight is also the output. A table of embeddings for each layer has the role of token_embd.weight.
 // clang-format off
 constexpr struct { const char* part; role what; } kRoles[] = {
     {"attn_qkv.weight", role::attn_v}, {"attn_kv_b.weight", role::attn_v}, {"attn_v.weight", role::attn_v},
     {"attn_k.weight", role::attn_k},   {"attn_q.weight", role::attn_q},   {"attn_output.weight", role::attn_output}, {"ffn_down", role::ffn_down},
+    {"ffn_up", role::ffn_in}, {"ffn_gate", role::ffn_in},
 };
 // clang-format on
 
@@ -56,6 +57,10 @@ enum class when {
     first_4,  // layers
     first_16th,
     first_8th,
+    middle,        // neither the first nor the last eighth
+    guided_8th,    // first_8th, with an importance matrix
+    unguided,      // without an importance matrix
+    unguided_8th,  // first_8th, without one
 };
 
 // The first row that fits decides. "*" stands for every mix.
@@ -97,20 +102,25 @@ constexpr rule kRules[] = {
     {"Q3_K_L",                                                role::attn_v,      when::always,     "Q5_K"},
     {"Q4_K_S",                                                role::attn_v,      when::first_4,    "Q5_K"},
     {"IQ4_NL IQ4_XS",                                        role::attn_v,      when::gqa_4,      "Q5_K"},
-    {"IQ3_XXS",                                               role::attn_v,      when::always,     "IQ3_S"},
+    {"IQ3_XXS",                                               role::attn_v,      when::unguided,   "IQ3_S"},
     {"IQ3_M",                                                 role::attn_v,      when::always,     "Q4_K"},
     {"IQ3_XS",                                                role::attn_k,      when::always,     "IQ3_XXS"},
     {"IQ3_XS",                                                role::attn_q,      when::always,     "IQ3_XXS"},
     {"IQ3_XXS",                                               role::attn_k,      when::always,     "IQ2_S"},
     {"IQ3_XXS",                                               role::attn_q,      when::always,     "IQ2_S"},
-    {"IQ3_XXS IQ3_M",                                         role::ffn_down,    when::first_8th,  "Q4_K"},
-    {"IQ3_XXS",                                               role::ffn_down,    when::always,     "Q3_K"},
+    {"IQ3_XS",                                                role::ffn_in,      when::middle,     "IQ3_XXS"},
+    {"IQ3_M",                                                 role::ffn_down,    when::first_8th,  "Q4_K"},
+    {"IQ3_XXS",                                               role::ffn_down,    when::unguided_8th, "Q4_K"},
+    {"IQ3_XXS",                                               role::ffn_down,    when::unguided,   "Q3_K"},
+    {"Q4_0",                                                  role::ffn_down,    when::guided_8th, "Q4_1"},
+    {"Q5_0",                                                  role::ffn_down,    when::guided_8th, "Q5_1"},
     {"Q2_K",                                                  role::ffn_down,    when::always,     "Q3_K"},
     {"Q2_K_S",                                                role::ffn_down,    when::first_8th,  "Q4_K"},
     {"Q3_K_M",                                                role::ffn_down,    when::first_16th, "Q5_K"},
     {"Q3_K_M",                                                role::ffn_down,    when::always,     "Q4_K"},
     {"Q3_K_L",                                                role::ffn_down,    when::always,     "Q5_K"},
-    {"Q4_K_S IQ4_NL IQ4_XS",                                  role::ffn_down,    when::first_8th,  "Q5_K"},
+    {"Q4_K_S",                                                role::ffn_down,    when::first_8th,  "Q5_K"},
+    {"IQ4_NL IQ4_XS",                                         role::ffn_down,    when::unguided_8th, "Q5_K"},
     {"Q4_K_M Q5_K_M",                                         role::ffn_down,    when::more_bits,  "Q6_K"},
     {"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS",        role::attn_output, when::experts_8,  "Q5_K"},
     {"IQ3_XXS IQ3_XS IQ3_S IQ3_M",                            role::attn_output, when::experts_8,  "Q5_K"},
@@ -176,7 +186,7 @@ struct planned_tensor {
 
 struct model_facts {
     int64_t n_layers = 0, n_experts = 0, n_heads = 0, n_kv_heads = 0;
-    bool has_output = false;
+    bool has_output = false, has_imatrix = false;
 };
 
 inline bool is_same_word(std::string_view a, std::string_view b) {
@@ -262,6 +272,10 @@ inline bool holds(when at, const planned_tensor& p, const model_facts& facts, co
     case when::first_4: return i < 4;
     case when::first_16th: return i < n / 16;
     case when::first_8th: return i < n / 8;
+    case when::middle: return i >= n / 8 && i < 7 * n / 8;
+    case when::guided_8th: return facts.has_imatrix && i < n / 8;
+    case when::unguided: return !facts.has_imatrix;
+    case when::unguided_8th: return !facts.has_imatrix && i < n / 8;
     }
     return false;
 }
@@ -301,7 +315,8 @@ inline const duet_type_info* choose_format(planned_tensor& p, const model_facts&
 
 inline duet_status make_plan(const duet_file* file, const quantize_options& options, std::vector<planned_tensor>* plan,
                              tool_error* error) {
-    const model_facts facts = read_facts(file);
+    model_facts facts = read_facts(file);
+    facts.has_imatrix = options.imatrix != nullptr;
     std::vector<int64_t> attn_v_layers;
     for (int64_t i = 0; i < duet_file_n_tensors(file); i++) {
         planned_tensor p;
@@ -311,8 +326,9 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
         if (!p.from) return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) + ": unknown format");
         for (size_t r = std::size(kRoles); r-- > 0;)
             if (p.name.find(kRoles[r].part) != std::string::npos) p.what = kRoles[r].what;
-        if (p.name == (facts.has_output ? "output.weight" : "token_embd.weight")) p.what = role::output;
-        else if (p.name == "token_embd.weight") p.what = role::token_embd;
+        const bool is_embd = p.name == "token_embd.weight" || p.name == "per_layer_token_embd.weight";
+        if (p.name == "output.weight" || (is_embd && !facts.has_output)) p.what = role::output;
+        else if (is_embd) p.what = role::token_embd;
         long long i_layer = 0;
         if (std::sscanf(p.name.c_str(), "blk.%lld.", &i_layer) == 1) p.i_layer = i_layer;
         p.n_layers = facts.n_layers;

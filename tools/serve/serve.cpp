@@ -4,6 +4,7 @@
 #include "chat.h"
 
 #include <sstream>
+#include <thread>
 
 namespace {
 
