@@ -94,6 +94,9 @@ case_of "flag of other programs" 2 "--chat is the interactive mode" "$run" -m "$
 case_of "flag of other programs for what happens anyway" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --ignore-eos --jinja --no_warmup
 case_of "flag of other programs, its value is not read" 2 "^run: -fa: there is nothing to choose" "$run" -m "$model" -p x -fa on
 case_of "flag of other programs: quantize" 2 "--type NAME=TYPE" "$bin/quantize" "$model" "$dir/none" Q8_0 --output-tensor-type Q6_K
+case_of "flag of other programs: --dry-run" 2 "-v lists the tensors" "$bin/quantize" "$model" "$dir/none" Q8_0 --dry-run
+case_of "flag of other programs: --keep-split" 2 "one file is written" "$bin/quantize" "$model" "$dir/none" Q8_0 --keep-split
+case_of "flag of other programs: --override-kv" 2 "keys are taken as they are" "$run" -m "$model" -p x --override-kv a=int:1
 case_of "other programs' name of the cache type" 0 "generated 1 " "$run" -m "$model" -p t300 -n 1 --ignore-eos --cache-type-k f32
 case_of "unknown short flag" 2 "^bench: unknown flag '-o'; usage:" "$bin/bench" -m "$model" -o json
 case_of "unknown flag that is far from all" 2 "^run: unknown flag '--keep'; usage:" "$run" -m "$model" -p x --keep 5

@@ -66,6 +66,9 @@ constexpr struct { const char *names, *advice; } kForeignFlags[] = {
     {"-ot --override-tensor -cmoe --cpu-moe", "-ncmoe N keeps the experts of the first N layers on the CPU"},
     {"-md --model-draft --mmproj --lora --control-vector", "drafts, images, adapters and control vectors are not supported"},
     {"--output-tensor-type --token-embedding-type --leave-output-tensor", "--type NAME=TYPE chooses a tensor's format, as output.weight=Q6_K"},
+    {"--dry-run", "-v lists the tensors' formats, and /dev/null as OUT.gguf writes nothing"},
+    {"--keep-split", "one file is written, whatever the parts of the input"},
+    {"--override-kv", "a file's keys are taken as they are"},
 };
 // clang-format on
 
