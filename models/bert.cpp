@@ -46,8 +46,7 @@ duet_status describe_bert(graph_builder& g) {
     if (g.arch.starts_with("nomic") || g.arch == "jina-bert-v3") block.attn.rope = g.rope();
     if (g.arch == "jina-bert-v2") block.attn.alibi = g.f32("attention.max_alibi_bias", false, 8.0f, 0, 1e3f);
     moe_options moe = g.hp.n_experts > 0 ? read_moe(g, false) : moe_options{};
-    moe.gated = false;
-    moe.act = activation::gelu;
+    moe.gated = false, moe.act = activation::gelu;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         block.moe = g.hp.n_experts > 0 && g.has(i, "ffn_gate_inp.weight") ? &moe : nullptr;
         if (g.arch != "nomic-bert") block.ffn.act = activation::gelu;

@@ -4,6 +4,8 @@
 // [models/llama.cpp] -> models/ops.h
 #include "parts.h"
 
+#include <cmath>
+
 namespace duet {
 
 duet_status describe_llama(graph_builder& g) {
@@ -28,9 +30,12 @@ duet_status describe_llama(graph_builder& g) {
 
 duet_status describe_granite(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
-    const bool is_minicpm = g.arch == "minicpm";  // whose first files lack the scales that their models need
-    const view x = input_embedding(g, g.f32("embedding_scale", is_minicpm, 1.0f, 1e-6f, 1e6f));
-    const join out{.scale = g.f32("residual_scale", is_minicpm, 1.0f, 1e-6f, 1e6f)};
+    // The first files of MiniCPM lack these scales: its configuration has scale_emb 12, scale_depth 1.4 and 256 for the
+    // width that the logits are measured by.
+    const bool is_cpm = g.arch == "minicpm";
+    const float depth = is_cpm ? 1.4f / std::sqrt((float)g.hp.n_layers) : 1.0f, width = is_cpm ? (float)g.hp.dim : 256;
+    const view x = input_embedding(g, g.f32("embedding_scale", false, is_cpm ? 12.0f : 1.0f, 1e-6f, 1e6f));
+    const join out{.scale = g.f32("residual_scale", false, depth, 1e-6f, 1e6f)};
     block_options block{.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out},
                         .ffn = {.out = out}};
     if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
@@ -43,7 +48,7 @@ duet_status describe_granite(graph_builder& g) {
         else mamba2_part(g, i, h, x, out, true);
         experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
-    return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", is_minicpm, 1.0f, 1e-6f, 1e6f)});
+    return output_part(g, x, {.scale = 1.0f / g.f32("logit_scale", false, width / 256, 1e-6f, 1e6f)});
 }
 
 }  // namespace duet
