@@ -65,8 +65,7 @@ inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
     a.d += i * (a.q_stride / 32);
     a.t += i * (a.q_stride / 32);
     a.s16 += i * (a.q_stride / 16);
-    a.n_tok = n_tok;
-    a.panels = nullptr;
+    a.n_tok = n_tok, a.panels = nullptr;
     return a;
 }
 

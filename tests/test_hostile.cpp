@@ -342,7 +342,7 @@ void add_shape_cases(hostile_list& out) {
                 f.at("two").type = type;
                 out.add("20-21 shape " + hostile_number(i) + " type " + hostile_number(type), f, "tensor two:");
             }
-    for (const uint32_t type : {4u, 5u, 31u, 32u, 33u, 36u, 37u, 38u, 42u, 43u, 255u, 1u << 16, ~0u, 1u << 31}) {
+    for (const uint32_t type : {4u, 5u, 31u, 32u, 33u, 36u, 37u, 38u, 43u, 44u, 255u, 1u << 16, ~0u, 1u << 31}) {
         raw_gguf f = tiny_file();
         f.at("two").type = type;
         out.add("22 type " + hostile_number(type), f, "tensor two: at byte");
