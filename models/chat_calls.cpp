@@ -14,8 +14,7 @@ bool is_name_byte(char c) { return is_letter_or_digit(c) || (uint8_t)c >= 0x80 |
 
 void chat_machine::begin_block(const chat_block& b) {
     block = &b;
-    has_bracket = false;
-    n_items = 0;
+    has_bracket = false, n_items = 0;
     id.clear();
     at = b.syntax == call_syntax::json || b.syntax == call_syntax::literal ? state::item : state::section;
 }
@@ -384,8 +383,7 @@ bool chat_machine::step_key() {
     if (f == found::partial) return false;
     if (f == found::no) return fail(true);
     key.assign(buffer, token, cur - token);
-    cur += block->key_end.size();
-    token = cur;
+    token = cur += block->key_end.size();
     return go_to(state::value_open);
 }
 
@@ -410,11 +408,10 @@ bool chat_machine::step_value_open() {
     for (const char c : key) append_json_byte(c, &text);
     text += t == kJsonString ? "\": \"" : "\": ";
     commit(chat_event_kind::call_arguments, text);
-    types = t;
-    token = cur;
+    types = t, token = cur;
     value_text.clear();
-    skips_break = block->value_open.empty();
-    passes_json = false;
+    value_end = block->value_close;
+    skips_break = block->value_open.empty() || (block->flags & kCdata), passes_json = false;
     at = t == kJsonString ? state::text_value : state::typed_value;
     return true;
 }
@@ -424,9 +421,9 @@ chat_machine::found chat_machine::find_value_end(size_t* data_end, size_t* tag_e
     *data_end = cur;
     const bool has_break = block->value_open.empty() && buffer[cur] == '\n';
     if (has_break && cur + 1 == buffer.size()) return is_final ? found::no : found::partial;
-    const found f = look(cur + has_break, block->value_close);
+    const found f = look(cur + has_break, value_end);
     if (f != found::yes) return f;
-    *tag_end = cur + has_break + block->value_close.size();
+    *tag_end = cur + has_break + value_end.size();
     size_t i = *tag_end, end;
     while (i < buffer.size() && is_blank(buffer[i]) && i - *tag_end < kMaxChatBlanks) i++;
     found best = found::no;
@@ -474,7 +471,11 @@ bool chat_machine::give_up_typing() {
 bool chat_machine::step_value() {
     if (skips_break) {
         if (at_end()) return false;
-        if (buffer[cur] == '\n') {
+        if (block->flags & kCdata) {
+            const found f = look(cur, "<![CDATA[");
+            if (f == found::partial) return false;
+            if (f == found::yes) cur += 9, value_end = "]]></param>";
+        } else if (buffer[cur] == '\n') {
             size_t data_end, tag_end;  // an empty value may have one break only
             const found f = find_value_end(&data_end, &tag_end);
             if (f == found::partial) return false;
@@ -487,7 +488,7 @@ bool chat_machine::step_value() {
     for (; !at_end(); cur++) {
         const char c = buffer[cur];
         if (!is_text && !passes_json && cur - token == kMaxChatHeld) return give_up_typing();
-        if (c == '\n' || c == block->value_close[0]) {
+        if (c == '\n' || c == value_end[0]) {
             size_t data_end, tag_end;
             const found f = find_value_end(&data_end, &tag_end);
             if (f == found::partial) break;

@@ -13,7 +13,7 @@
 namespace duet {
 
 enum class call_syntax : uint8_t { json, named, tags, literal };
-enum chat_block_flags : uint32_t { kNameIsKey = 1, kGemma = 2, kFence = 4, kEndsThinking = 8, kPrefixed = 16 };
+enum chat_block_flags { kNameIsKey = 1, kGemma = 2, kFence = 4, kEndsThinking = 8, kPrefixed = 16, kCdata = 32 };
 
 // A row CHAT_BLOCK of chat_forms.def.
 struct chat_block {
@@ -89,7 +89,8 @@ struct chat_machine {
     bool is_name_value = false, has_name = false;
     size_t args_begin = 0, args_end = 0;  // arguments that came before the name and are held
     size_t n_params = 0;
-    bool skips_break = false;  // drop a line break that begins the value
+    bool skips_break = false;  // drop a line break that begins the value, or the mark of a CDATA block
+    std::string_view value_end;
     bool passes_json = false;  // a typed value has become too long and is passed on as it is
     uint32_t types = 0;
 

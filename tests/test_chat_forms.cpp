@@ -176,6 +176,8 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(choose_form("{{ '<tool_call>' }}") == chat_form::hermes);
     CHECK(choose_form("<tool_call> <function=x>") == chat_form::xml);
     CHECK(choose_form("<seed:tool_call>") == chat_form::xml);
+    CHECK(choose_form("<function name=\"f\"><param name=\"a\">v</param></function>") ==
+          chat_form::minicpm);  // MiniCPM5
     CHECK(choose_form("<tool_call> <arg_key> <arg_value>") == chat_form::glm);
     CHECK(choose_form("'<|tool_call>call:' + name") == chat_form::gemma);
     CHECK(choose_form("'<start_function_call>call:' + name") == chat_form::gemma);
@@ -192,7 +194,7 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(choose_thinking("<channel|>") == chat_thinking::gemma);
     chat_form form = chat_form::none;
     for (const char* name : {"hermes", "xml-parameters", "glm", "llama3", "pythonic", "mistral", "deepseek", "harmony",
-                             "kimi-k2", "minimax-m2", "gemma4", "command-r", "nemotron-v2"}) {
+                             "kimi-k2", "minimax-m2", "minicpm5", "gemma4", "command-r", "nemotron-v2"}) {
         CHECK(find_form(name, &form));
         CHECK(std::string(form_name(form)) == name);
     }
@@ -239,7 +241,8 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
                                          "mistral, ids",   "llama3, python tag", "llama3, nested",
                                          "command-r, old", "pythonic, MiniCPM",  "atem, headers",
                                          "granite 3",      "mistral, list",      "tool_calls list",
-                                         "gigachat",       "gigachat 3.1",       "harmony, recipient first"};
+                                         "gigachat",       "gigachat 3.1",       "harmony, recipient first",
+                                         "minicpm5, CDATA"};
     for (const writer& w : all_writers()) {
         CAPTURE(w.title);
         if (std::find(std::begin(kOther), std::end(kOther), w.title) != std::end(kOther)) continue;
