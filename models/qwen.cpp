@@ -10,14 +10,14 @@ namespace duet {
 duet_status describe_qwen(graph_builder& g) {
     if (!g.read_common({.is_encoder = g.arch == "eurobert", .is_either = true})) return g.status;
     block_options block{.attn = {.neox = true, .rope = rope_with_factors(g)}};
-    const bool is_qwen2 = g.arch == "qwen2moe", is_olmoe = g.arch == "olmoe", is_minimax = g.arch == "minimax-m2";
+    const bool is_qwen2moe = g.arch == "qwen2moe", is_olmoe = g.arch == "olmoe", is_minimax = g.arch == "minimax-m2";
     if (g.arch.starts_with("qwen3")) block.attn.norms = head_norms::per_head;
     if (g.arch.starts_with("hunyuan")) block.attn.norms = head_norms::after_rope;
     if (is_minimax || is_olmoe) block.attn.norms = head_norms::whole;
     if (g.arch == "seed_oss") block.ffn_norm = "post_attention_norm";
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, !is_qwen2 && !is_olmoe, is_minimax) : moe_options{};
+    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, !is_qwen2moe && !is_olmoe, is_minimax) : moe_options{};
     if (g.hp.n_experts > 0) block.moe = &moe;
-    moe.shared_gate = is_qwen2;
+    moe.shared_gate = is_qwen2moe;
     if (block.moe && moe.shared_gate && !g.hp.hidden_dim.empty()) {  // The first files lack these sizes.
         const uint32_t hidden = g.hp.hidden_dim[0];
         if (!g.file.find(g.key("expert_feed_forward_length"))) moe.hidden = (int32_t)hidden / g.hp.n_experts_used;
