@@ -41,7 +41,7 @@ CUT_VOCAB = 16384
 # Multiprocessors as the driver tells them (RDNA: pairs of compute units): how many blocks share a tile depends on them.
 UNITS = {'sm_90': 132, 'gfx1100': 48, 'gfx1201': 32, 'gfx942': 304}
 # The last field of arguments with `ahead` (gpu/args.h), and what a block brings of that (kFetchBytes).
-AHEAD, FETCH_BYTES = struct.Struct('<QII'), 16384
+AHEAD, FETCH_BYTES, MORE_CHUNKS = struct.Struct('<QII'), 16384, 272    # kMoreChunks (gpu/context.h)
 AMD_CLASSES = (('matrix', r'v_(wmma|mfma|smfmac)'), ('dot', r'v_dot'), ('load', r'(global|flat|buffer)_load'), ('store', r'(global|flat|buffer)_(store|atomic)'),
                ('shared', r'ds_'), ('scalar load', r's_(buffer_)?load'), ('barrier', r's_barrier'), ('wait', r's_wait|s_nop|s_delay|s_clause|s_sleep'),
                ('scalar', r's_'), ('fma', r'v_(pk_|dual_)?(fma|fmac|fmaak|fmamk)'), ('convert', r'v_cvt'), ('float', r'v_\w*_f(16|32|64)'), ('int', r'v_'))
@@ -249,7 +249,8 @@ def bytes_ahead(name, grid, args):
     at, n_bytes, _ = AHEAD.unpack(args[-AHEAD.size:])
     if 'matvec' in name:
         return min(n_bytes, grid[0] * FETCH_BYTES) if at else 0, 0
-    return n_bytes, -(-n_bytes // (grid[0] * FETCH_BYTES))
+    more = min(-(-n_bytes // (grid[0] * FETCH_BYTES)), MORE_CHUNKS)
+    return min(n_bytes, more * grid[0] * FETCH_BYTES), more
 
 
 def count_launch(machine, launch, memory, case):

@@ -167,7 +167,8 @@ def predict(counts, cards, name, kind, case, walks=False):
             brought = max(brought, min(WALK_BLOCKS * card['units'] / chip.get('pair', 1) * FETCH_BYTES, max(0, idle - card['latency_us']) * card['gbps'] * card['ceiling'] * 1e3))
         times, parts = launch_times(card, chip, n, threads, registers.get(kernel, 96), shared, b, tail, dram, walks, kernel.startswith('fast'),
                                     alone * is_matvec, brought * is_matvec, sum(fetched))
-        brought = sum(fetched) or brought * (not is_matvec)
+        # What is fetched begins where the next matrix does, and so does what is left of what was fetched before.
+        brought = max(sum(fetched), brought - is_matvec * (dram if dram is not None else n * b.get('bytes of weights', 0)))
         # A norm of a few blocks leaves the card to the launch behind it, which starts when the norm does.
         few = sum(times.values()) - times['gap'] if kernel == 'norm' and n < card['units'] / 4 else times.get('tail', 0)
         idle = few + times['gap']

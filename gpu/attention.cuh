@@ -158,11 +158,14 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             }
             auto value = [&](int k, int e) { return float_of((uint32_t)(v[k] >> 32 * e)); };
             for (int e = 0; e < kMergeCols; e++) sum[e] = is_first || !is_there ? value(0, e) : (float)o[i + e];
-            for (int k = 0; k < kMergeChunks && k < n_here; k++) {
+            auto fold = [&](int k) {
                 const int f = r * kRowWords + 2 * kMergeChunks + k;
                 for (int e = 0; e < kMergeCols && (k > 0 || !is_first); e++)
                     sum[e] = __builtin_fmaf(sum[e], part[f], value(k, e) * part[f + kMergeChunks]);
-            }
+            };
+            for (int k = 0; k < n_here && kHasWideWarps; k++) fold(k);  // Copies would keep more scalars in a walk.
+            DUET_UNROLL
+            for (int k = 0; k < kMergeChunks && !kHasWideWarps && k < late(n_here); k++) fold(k);
             for (int e = 0; e < kMergeCols && is_there; e++) o[i + e] = sum[e];
         }
         sync_block();
@@ -330,7 +333,8 @@ DUET_DEVICE void attn_values(const attention_args& a, const attn_rows& rows, con
                             load_words(stage, value_at + e * kAttnChunk + p, w);
                             for (int k = 0; k < 4; k++) v[k][e] = w[k];
                         }
-                        for (int k = 0; k < 4 && !InKeys; k++) load_words(stage, value_at + (p + k) * d, v[k]);
+                        for (int k = 0, at = value_at + p * d; k < 4 && !InKeys; k++, at += d)
+                            load_words(stage, at, v[k]);
                         for (int i = 0; i < R; i++) {
                             load_words(score, (r0 + i) * kRowWords + p, w);
                             for (int k = 0; k < 4 * W; k++)
@@ -481,6 +485,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
         const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
+        loads_before();
         rows.low = attn_seen_from(a, pos);
         const int first_seen = rows.low / kAttnChunk, first_chunk = Split ? here.z : first_seen;
         const int page = c.pages[page0 + first_chunk];  // A chunk that is not there has a number, too.

@@ -32,7 +32,7 @@ std::vector<gpu_step> plan_gpu_steps(const model_graph& g, bool with_norms);
 bool same_columns(const view& a, const view& b);
 
 constexpr int kSplitTokens = 4;   // most tokens for which attention is always split over chunks
-constexpr int kMoreChunks = 128;  // most blocks of a head that only bring weights ahead, in the grid's z
+constexpr int kMoreChunks = 272;  // most blocks of a head that only bring weights ahead, in the grid's z
 constexpr int kSmallBatch = 16;   // most tokens for which matrix-vector kernels serve and ops run as steps
 // Where a matrix times one token has so few tiles that half of the card would idle, blocks share the groups of a tile.
 constexpr int kMostShares = 4;     // most blocks of a tile

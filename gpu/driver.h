@@ -1,7 +1,6 @@
 // gpu/driver.h: everything the executor asks of a GPU, as a struct of pointers. The CUDA driver, the HIP driver and the
-// emulator fill one each. An error is a status with a message that names call, device and code.
-// Must not know: ops, kernels' arguments.
-// Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
+// emulator fill one each. An error is a status with a message that names call, device and code. Must not know: ops,
+// kernels' arguments. Main path: gpu/launch.cpp -> [gpu/driver.h] -> gpu/driver_cuda_hip.cpp or gpu/driver_emu.cpp
 #pragma once
 #include "../models/status.h"
 

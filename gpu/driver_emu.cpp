@@ -166,8 +166,7 @@ void emu_fiber_main() {
 
 void emu_wait_for(emu_wait kind, int line) {
     emu_machine& m = *emu_now;
-    m.current->wait = kind;
-    m.current->line = line;
+    m.current->wait = kind, m.current->line = line;
     emu_swap(m.current->stack, m.scheduler);
 }
 
@@ -199,8 +198,7 @@ void emu_run_block(emu_machine& m, int bx, int by, int bz, int width) {
     for (int i = 0; i < m.n_threads; i++) {
         emu_fiber& f = block[(size_t)i];
         f.place = {i, m.n_threads, bx, by, bz, width};
-        f.wait = emu_wait::none;
-        f.turn = 0;
+        f.wait = emu_wait::none, f.turn = 0;
         f.stack.pointer = emu_first_frame(f.stack, emu_fiber_main);
     }
     memset(m.shared.data(), 0x7f, m.shared_bytes);  // Large numbers show a read that comes before the write.
@@ -276,10 +274,7 @@ void emu_make_room(emu_machine& m, int n_threads) {
 }
 
 // ---- the driver's functions ----
-duet_status emu_count(int32_t* n, error_text&) {
-    *n = kEmuFibers;
-    return DUET_OK;
-}
+duet_status emu_count(int32_t* n, error_text&) { return *n = kEmuFibers, DUET_OK; }
 
 template <int kWidth>
 duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
@@ -290,8 +285,7 @@ duet_status emu_describe(int32_t index, gpu_info* info, error_text& err) {
     info->recording = gpu_recording_use::trusted;
     info->n_units = emu_units, info->vec_blocks = emu_vec_blocks;
     info->starts_early = kWidth == 64;  // so that tests have both
-    info->n_resident = 1;
-    info->has_fast = true;
+    info->n_resident = 1, info->has_fast = true;
     info->free_bytes = emu_mem.limit - std::min(emu_mem.limit, emu_mem.usage.in_use);
     snprintf(info->name, sizeof info->name, "emulator, warps of %d", kWidth);
     snprintf(info->chip, sizeof info->chip, "emu%d", kWidth);
@@ -305,8 +299,7 @@ duet_status emu_open(int32_t index, void** device, gpu_info* info, error_text& e
     return DUET_OK;
 }
 duet_status emu_queue(void* device, void** queue, error_text&) {
-    *queue = new emu_device{((const emu_device*)device)->width, {}, {}};
-    return DUET_OK;
+    return *queue = new emu_device{((const emu_device*)device)->width, {}, {}}, DUET_OK;
 }
 void emu_close(void* device) { delete (emu_device*)device; }
 
@@ -377,12 +370,8 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
         });
         return DUET_OK;
     }
-    m.seed = emu_thread_seed;
-    m.n_threads = (int)grid.threads;
-    m.shared_bytes = grid.shared_bytes;
-    m.body = k.body;
-    m.args = args;
-    m.failed = false;
+    m.seed = emu_thread_seed, m.n_threads = (int)grid.threads, m.shared_bytes = grid.shared_bytes;
+    m.body = k.body, m.args = args, m.failed = false;
     emu_make_room(m, m.n_threads);
     emu_tell_pinned(args, args_bytes);
     if (grid.is_resident)  // A walk's launches have their arguments in its list.
@@ -394,14 +383,12 @@ duet_status emu_launch(void* device, void* kernel, const gpu_grid& grid, const v
     for (uint32_t z = 0; z < grid.z && !m.failed; z++)
         for (uint32_t y = 0; y < grid.y && !m.failed; y++)
             for (uint32_t x = 0; x < grid.x && !m.failed; x++) emu_run_block(m, (int)x, (int)y, (int)z, d.width);
-    emu_now = before;
-    emu_self = nullptr;
+    emu_now = before, emu_self = nullptr;
     return m.failed ? fail(err, DUET_ERR_DEVICE, "emulator: %s: %s", k.name, m.message) : DUET_OK;
 }
 
 duet_status emu_record_begin(void* device, error_text&) {  // One that memory ran out in is forgotten.
-    ((emu_device*)device)->recording = std::make_unique<emu_recording>();
-    return DUET_OK;
+    return ((emu_device*)device)->recording = std::make_unique<emu_recording>(), DUET_OK;
 }
 duet_status emu_record_end(void* device, void** recording, error_text& err) {
     emu_device& d = *(emu_device*)device;
@@ -480,8 +467,7 @@ emu_usage emu_memory() {
 void emu_limit(uint64_t memory_bytes, int64_t fail_at) {
     const std::lock_guard<std::mutex> lock(emu_mem.lock);
     emu_usage& u = emu_mem.usage;
-    emu_mem.limit = memory_bytes;
-    emu_mem.fail_at = fail_at;
+    emu_mem.limit = memory_bytes, emu_mem.fail_at = fail_at;
     u = {u.in_use, u.in_use, u.pinned, u.pinned, 0};
 }
 

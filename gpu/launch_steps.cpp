@@ -66,13 +66,21 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     return p;
 }
 
-// Weights of the first matmul from op i on: no more than three blocks for each unit bring, as caches are small.
+// Weights of the first matmul from op i on, and of its layer's others behind them in memory: no more than three blocks
+// of each unit bring, as caches are small; seven of MI300X and MI355X, which have 256 MB behind their second caches.
 ahead_args ahead_from(const gpu_context& c, int32_t i) {
-    const auto o = std::ranges::find(c.graph.ops.begin() + i, c.graph.ops.end(), op_kind::matmul, &op::kind);
-    if (o == c.graph.ops.end() || c.batch->n_tok > 1 || !c.matrix_of(o->w)) return {};
-    const weight& w = c.graph.weights[(size_t)o->w];
-    const uint64_t most = 3 * (uint64_t)c.store->info.n_units * kFetchBytes;
-    return {c.matrix_of(o->w), (uint32_t)std::min(most, gpu_weight_bytes(w.type, w.n_in, w.n_out)), 0};
+    const auto last = c.graph.ops.end();
+    const auto first = std::ranges::find(c.graph.ops.begin() + i, last, op_kind::matmul, &op::kind);
+    if (first == last || c.batch->n_tok > 1 || !c.matrix_of(first->w)) return {};
+    const uint64_t n_units = (uint64_t)c.store->info.n_units, most = (n_units > 255 ? 7 : 3) * n_units * kFetchBytes;
+    const uint8_t *from = c.matrix_of(first->w), *end = from;
+    for (auto o = first; o != last && o->layer == first->layer && o->n_used == 0; o++) {
+        if (o->kind != op_kind::matmul) continue;
+        const weight& w = c.graph.weights[(size_t)o->w];
+        const uint64_t gap = (uintptr_t)c.matrix_of(o->w) - (uintptr_t)end;  // of vectors
+        if (gap <= 4 * kFetchBytes) end += gap + gpu_weight_bytes(w.type, w.n_in, w.n_out);
+    }
+    return {from, (uint32_t)std::min(most, (uint64_t)(end - from)), 0};
 }
 
 // Launches a matrix-vector kernel for tiles of at most per_tile tokens.

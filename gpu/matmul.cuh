@@ -1,6 +1,5 @@
-// gpu/matmul.cuh: matrix times many vectors (prefill), on int8 matrix units or dot instructions.
-// Must not know: ops, drivers.
-// Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matmul.cuh] -> gpu/weights.h, gpu/simt.h (tile_dot)
+// gpu/matmul.cuh: matrix times many vectors (prefill), on int8 matrix units or dot instructions. Must not know: ops,
+// drivers. Main path: gpu/launch.cpp -> gpu/kernels.def -> [gpu/matmul.cuh] -> gpu/weights.h, gpu/simt.h (tile_dot)
 
 namespace duet {
 

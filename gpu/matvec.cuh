@@ -88,8 +88,12 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
     load_scales<B>(brick, row, s);
     if constexpr (C::kIsTable) hold_all(blocks);
     loads_before();
-    for (int j = 0; j < kBlocksPerGroup * 8; j++) codes[j / 8][j % 8] = block_word(blocks[j / 8], j % 8, !C::kIsTable);
-    loads_before();       // Activations come when codes are ready: fewer registers.
+    // Activations of one token come when codes are ready: fewer registers. Where they are no scalars, as two segments
+    // make a warp, they come with the weights, to wait for both at once, and codes are made for two blocks at a time.
+    constexpr bool kTogether = NB == 1 && kHasWideWarps, kAtOnce = NB > 1 || kTogether;
+    for (int j = 0; j < kBlocksPerGroup * 8 && !kTogether; j++)
+        codes[j / 8][j % 8] = block_word(blocks[j / 8], j % 8, !C::kIsTable);
+    loads_before();
     wait_for_launches();  // Weights never change, so that those of the first group come while the launch before ends.
     const int n_blocks = (a.n_in - group * kGroup) / kBlock;  // 4 or more, but in the last group of a row
     auto sum = [&](int tok) {
@@ -105,12 +109,13 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
             q[b][1] = load_constant(from + 1);
             scale[b] = __builtin_bit_cast(act_scale, load_constant((const word4*)(a.act.scale + at)));
         };
-        for (int b = 0; b < kBlocksPerGroup && NB > 1; b++) load(b);  // A wait for each token and not for each block.
-        if (NB > 1) loads_before();
+        for (int b = 0; b < kBlocksPerGroup && kAtOnce; b++) load(b);  // a wait for each token and not for each block
+        if (kAtOnce) loads_before();
         float acc = 0.0f;
         DUET_UNROLL
         for (int b = 0; b < kBlocksPerGroup; b++) {
-            if (NB == 1) load(b);
+            if (!kAtOnce) load(b);
+            for (int j = 0; j < 8 && kTogether; j++) codes[b][j] = block_word(blocks[b], j, !C::kIsTable);
             const bool is_there = b < n_blocks;
             const act_scale x = scale[b];
             int sums[2], dot[2] = {0, 0};
@@ -124,6 +129,7 @@ DUET_DEVICE void group_quant(const Args& a, const uint8_t* brick, int row, int g
             }
             const float next = combine<B>(read_scale<B>(s, b), dot, x.d, x.t, sums, acc);
             acc = is_there ? next : acc;
+            if (kTogether && b % 2) loads_before();
         }
         return acc;
     };

@@ -76,8 +76,7 @@ DUET_DEVICE int dot4_plain(uint32_t a, uint32_t b, int c) {
 }
 
 // ---- the chip ----
-// Instructions of a chip, by the columns of gpu/targets.def. dot: the dot product of four int8. matrix: products of
-// int8 tiles, named by their shape or by the generation that has them.
+// Instructions of a chip, by the columns of gpu/targets.def. dot: of four int8. matrix: products of int8 tiles.
 enum class gpu_dot { none, dp4a, dot4_i8, dot4_iu8 };
 enum class gpu_matrix { none, mma_m8n8k16, mfma_gfx908, mma_m16n8k32, mfma_k16, mfma_k32, wmma_gfx11, wmma_gfx12 };
 enum class gpu_start { after, early };  // of a launch, beside the one before it

@@ -38,7 +38,7 @@ DUET_DEVICE void short_conv(const conv_gpu_args& a) {
 // y (n_tok, n_heads * n_cols); state (n_heads, n_rows, n_cols)
 // grid (n_heads * ceil(n_cols / cols), sequences), block 4 cols, shared n_rows * row_stride * 4 bytes; any warp width
 // moves the state twice, a token's vectors once per block; source: Yang et al. (arXiv 2412.06464), Dao and Gu
-// (2405.21060) The sum of a column has four chains. Four lanes hold them, so a segment has 8 columns. Every thread has
+// (2405.21060). The sum of a column has four chains. Four lanes hold them, so a segment has 8 columns. Every thread has
 // a part of the state that no other thread touches, so no barrier is needed.
 template <bool IsDelta>
 DUET_DEVICE void state_steps(const state_gpu_args& a) {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <filesystem>
 
@@ -438,7 +439,17 @@ TEST_CASE(
         int clears = 0;                           // of pages that a sequence takes, every 64 tokens
         const uint8_t* ahead = nullptr;           // the weights that the launch before brings to the second cache
         int used = 0, unused = 0;                 // Whether the next matrix is the one that was brought.
+        int further = 0;  // Matrices behind the next one of which attention brings weights, too.
+        std::map<const uint8_t*, uint64_t> blocks = {};  // memory of the device
+        ahead_args from_attention = {};
         void watch(const emu_event& e) {
+            if (!strcmp(e.what, "alloc")) blocks[(const uint8_t*)e.at] = e.n_bytes;
+            auto check = [&](const ahead_args& a) {
+                if (a.n_bytes == 0) return;
+                REQUIRE(blocks.upper_bound(a.at) != blocks.begin());
+                const auto block = std::prev(blocks.upper_bound(a.at));
+                CHECK(a.at + a.n_bytes <= block->first + block->second);
+            };
             const bool is_clear = e.kernel && strstr(e.kernel, "kernel_words") && !((const words_args*)e.data)->from;
             clears += is_clear;
             launches += e.what[0] == 'l' && !is_clear;
@@ -448,10 +459,14 @@ TEST_CASE(
             if (is_split) {
                 const auto& a = *(const attention_args*)e.data;
                 ahead = e.grid.z > (uint32_t)a.n_chunks ? a.ahead.at : nullptr;
+                check(from_attention = ahead ? a.ahead : ahead_args{});
             } else if (e.kernel && strstr(e.kernel, "matvec_")) {
                 const auto& a = *(const matrix_args*)e.data;
                 if (ahead) ++(a.part[0].w == ahead ? used : unused);
                 ahead = a.ahead.n_bytes ? a.ahead.at : nullptr;
+                check(a.ahead);
+                const uint8_t* from = from_attention.at;
+                further += a.part[0].w > from && a.part[0].w < from + from_attention.n_bytes;
             }
         }
     };
@@ -468,6 +483,7 @@ TEST_CASE(
         p.device = "emu32";
         duet_model* model = nullptr;
         REQUIRE(duet_model_open(path.c_str(), &p, &model) == DUET_OK);
+        counts opened;
         duet_model_info info{};
         info.struct_size = sizeof info;
         (void)duet_model_get_info(model, &info);
@@ -478,7 +494,10 @@ TEST_CASE(
             duet_session_params s = duet_session_params_default();
             s.n_ctx = 64;
             duet_session* session = nullptr;
-            REQUIRE(duet_session_create(model, &s, &session) == DUET_OK);
+            emu_watch([](void* user, const emu_event& e) { ((counts*)user)->watch(e); }, &opened);
+            const duet_status is_there = duet_session_create(model, &s, &session);
+            emu_watch(nullptr, nullptr);
+            REQUIRE(is_there == DUET_OK);
             std::vector<int32_t> ids(24, 5);
             duet_batch b = duet_batch_default();
             b.n_tok = (int32_t)ids.size();
@@ -515,6 +534,7 @@ TEST_CASE(
                 b.seq = seqs;
                 b.want_logits = want;
                 counts n;
+                n.blocks = opened.blocks;
                 emu_watch([](void* user, const emu_event& e) { ((counts*)user)->watch(e); }, &n);
                 const duet_status st = duet_decode(session, &b);
                 emu_watch(nullptr, nullptr);
@@ -527,6 +547,7 @@ TEST_CASE(
                 // What a norm's row and, where it is split, attention leave time for; nobody waits for the last down.
                 CHECK(n.used == (b.n_tok == 1 ? (i < 64 ? 2 : 3) * info.n_layers - 1 : 0));
                 CHECK(n.unused == 0);
+                CHECK(n.further == (b.n_tok == 1 && i >= 64 ? 2 * info.n_layers : 0));  // gate and up, down
                 const float* row = duet_logits(session, 0);
                 rows[n_seqs / 2].insert(rows[n_seqs / 2].end(), row, row + info.n_vocab);
             }
