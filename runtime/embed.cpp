@@ -146,10 +146,20 @@ duet_status check_texts(duet_session& s, const char* call, const void* texts, in
     return DUET_OK;
 }
 
+// The most tokens of a text: the context, or less where the pages of the cache are fewer.
+size_t most_tokens(const duet_session& s) {
+    int64_t n = s.limits.n_ctx;
+    for (size_t g = 0; g < s.pools.size(); g++)
+        if (!s.model->graph.groups[g].window) n = std::min<int64_t>(n, (int64_t)s.limits.n_pages[g] * kAttnChunk);
+    return (size_t)n;
+}
+
 duet_status check_length(duet_session& s, int32_t i, size_t n, const char* hint) {
+    const size_t most = most_tokens(s);
     if (n == 0) return fail(s.err, DUET_ERR_ARG, "text %d: want at least 1 token, got none", i);
-    if (n <= (size_t)s.limits.n_ctx) return DUET_OK;
-    return fail(s.err, DUET_ERR_FULL, "text %d: %zu tokens do not fit the context of %d%s", i, n, s.limits.n_ctx, hint);
+    if (n <= most) return DUET_OK;
+    return fail(s.err, DUET_ERR_FULL, "text %d: %zu tokens do not fit the %s of %zu%s", i, n,
+                most < (size_t)s.limits.n_ctx ? "cache (cache_tokens)" : "context", most, hint);
 }
 
 // Adds a text as one piece, or as several of like lengths that all begin and end with the same special tokens.
@@ -157,13 +167,13 @@ duet_status add_pieces(duet_session& s, int32_t i, const std::vector<int32_t>& i
                        bool cut, std::vector<text_piece>* pieces) {
     // Texts are tokenized before the first batch, which would be stopped: 0.1 s for a megabyte.
     if (s.cancel.exchange(0)) return fail(s.err, DUET_ERR_CANCELLED, "reading the texts was cancelled");
-    const size_t n_special = n_begin + n_end, n_ctx = (size_t)s.limits.n_ctx;
-    if (!cut || ids.size() <= n_ctx || n_ctx <= n_special) {
+    const size_t n_special = n_begin + n_end, most = most_tokens(s);
+    if (!cut || ids.size() <= most || most <= n_special) {
         DUET_TRY(check_length(s, i, ids.size(), cut ? "" : "; ask for pieces (cut), or make it larger"));
         pieces->push_back({ids, i});
         return DUET_OK;
     }
-    const size_t n = ids.size() - n_special, room = n_ctx - n_special, n_pieces = (n + room - 1) / room;
+    const size_t n = ids.size() - n_special, room = most - n_special, n_pieces = (n + room - 1) / room;
     for (size_t k = 0; k < n_pieces; k++) {
         text_piece p{{ids.begin(), ids.begin() + (ptrdiff_t)n_begin}, i};
         const auto at = ids.begin() + (ptrdiff_t)n_begin;
@@ -259,9 +269,8 @@ duet_status find_scoring(duet_session& s, scoring* out) {
 
 double yes_share(double yes, double no) { return 1.0 / (1.0 + (double)exact_exp((float)(no - yes))); }
 
-// A decoder's way: the logits behind each pair.
+// A decoder's way: the logits behind each pair, in a session whose sequences are empty.
 duet_status score_by_logits(duet_session& s, const std::vector<text_piece>& pairs, const scoring& how, float* scores) {
-    for (int32_t q = 0; q < s.limits.n_seqs; q++) clear_sequence(s, q);
     for (const text_piece& pair : pairs) {
         auto b = defaults_of<duet_batch>();
         b.n_tok = (int32_t)pair.ids.size();
@@ -288,7 +297,7 @@ duet_status embed(duet_session& s, const duet_string* texts, int32_t n, const du
         const std::string_view text = as_view(texts[i].data, texts[i].n_bytes);
         DUET_TRY(s.model->vocab.encode(text, true, false, &ids, s.err));
         size_t n_special = 0;  // only a text that is cut asks for them
-        if (p.cut && ids.size() > (size_t)s.limits.n_ctx) {
+        if (p.cut && ids.size() > most_tokens(s)) {
             DUET_TRY(s.model->vocab.encode(text, false, false, &plain, s.err));
             n_special = ids.size() - std::min(plain.size(), ids.size());
         }
@@ -326,16 +335,19 @@ duet_status rerank(duet_session& s, std::string_view query, const duet_string* t
         DUET_TRY(check_length(s, i, pair.ids.size(), ", query included"));
         pairs.push_back(std::move(pair));
     }
-    if (m.graph.scorer.empty()) return score_by_logits(s, pairs, how, scores);
+    const bool has_head = !m.graph.scorer.empty();
     pooled_rows rows(s, pairs, pooling_of(m, 0, true));
-    DUET_TRY(rows.run());
+    DUET_TRY(has_head ? rows.run() : score_by_logits(s, pairs, how, scores));
     for (size_t i = 0; i < pairs.size(); i++) {
-        std::vector<double> pooled((size_t)m.graph.dim);
-        rows.add_to(i, 1.0, pooled.data());
-        const std::vector<float> labels = finish_vector(m.graph, m.graph.scorer, pooled);
-        scores[i] = m.graph.softmax_scores && labels.size() == 2
-                        ? (float)yes_share((double)labels[0], (double)labels[1])
-                        : labels[0];
+        if (has_head) {
+            std::vector<double> pooled((size_t)m.graph.dim);
+            rows.add_to(i, 1.0, pooled.data());
+            const std::vector<float> labels = finish_vector(m.graph, m.graph.scorer, pooled);
+            scores[i] = m.graph.softmax_scores && labels.size() == 2
+                            ? (float)yes_share((double)labels[0], (double)labels[1])
+                            : labels[0];
+        }
+        if (!std::isfinite(scores[i])) return fail(s.err, DUET_ERR_NAN, "text %zu: the score is NaN or infinite", i);
     }
     return DUET_OK;
 }

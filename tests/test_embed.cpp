@@ -18,12 +18,13 @@ struct embedder {
     duet_session* s = nullptr;
     duet_model_info info{};
     explicit embedder(const std::string& name, const char* device = nullptr, const char* isa = nullptr, int n_seqs = 4,
-                      int n_ctx = 0, int max_batch = 512, int cache = DUET_CACHE_F32) {
+                      int n_ctx = 0, int max_batch = 512, int cache = DUET_CACHE_F32, int64_t cache_tokens = 0,
+                      const char* file = "model.gguf") {
         duet_model_params p = duet_model_params_default();
         p.device = device ? device : isa ? "cpu" : test_device();
         p.cpu_isa = isa;
         p.n_threads = isa ? 2 : 1;
-        const duet_status opened = duet_model_open((tiny_model_folder(name) + "/model.gguf").c_str(), &p, &m);
+        const duet_status opened = duet_model_open((tiny_model_folder(name) + "/" + file).c_str(), &p, &m);
         INFO(std::string(duet_model_error(m)));
         REQUIRE(opened == DUET_OK);
         info.struct_size = sizeof info;
@@ -33,6 +34,7 @@ struct embedder {
         q.n_seqs = n_seqs;
         q.max_batch = max_batch;
         q.cache_type = cache;
+        q.cache_tokens = cache_tokens;
         REQUIRE(duet_session_create(m, &q, &s) == DUET_OK);
     }
     embedder(const embedder&) = delete;
@@ -336,6 +338,45 @@ TEST_CASE("rope scaling: what is asked for reaches the scale of attention, its t
     }
     CHECK(equal_bits(logits_with("phi3-longrope-long", nullptr, 4, 0, 0),
                      logits_with("phi3-longrope-long", "linear", 4, 0, 0)));
+}
+
+TEST_CASE("embeddings: a score that is not finite is an error that names the text") {
+    const std::string folder = tiny_model_folder("bert-reranker"), path = folder + "/not-finite.gguf";
+    for (const float bias : {NAN, INFINITY}) {
+        duet_file* f = nullptr;
+        duet_writer* w = nullptr;
+        REQUIRE(duet_file_open((folder + "/model.gguf").c_str(), &f) == DUET_OK);
+        REQUIRE(duet_writer_create(&w) == DUET_OK);
+        REQUIRE(duet_writer_copy_kv(w, f) == DUET_OK);
+        copy_tensors(f, w, "cls.output.bias");
+        const int64_t one = 1;
+        REQUIRE(duet_writer_add_tensor(w, "cls.output.bias", 0, 1, &one, &bias) == DUET_OK);
+        REQUIRE(duet_writer_save(w, path.c_str()) == DUET_OK);
+        duet_writer_free(w);
+        duet_file_free(f);
+        embedder e("bert-reranker", nullptr, nullptr, 2, 0, 512, DUET_CACHE_F32, 0, "not-finite.gguf");
+        const duet_string texts[] = {{"d", 1}, {"dd", 2}};
+        float scores[2];
+        CHECK(duet_rerank(e.s, "q", 1, texts, 2, scores) == DUET_ERR_NAN);
+        CHECK(std::string(duet_session_error(e.s)) == "text 0: the score is NaN or infinite");
+    }
+}
+
+TEST_CASE("embeddings: a text longer than the cache is refused before anything is computed, or cut to fit") {
+    for (const char* name : {"bert", "qwen3"}) {
+        CAPTURE(name);
+        embedder e(name, nullptr, nullptr, 2, 120, 512, DUET_CACHE_F32, 64);
+        std::vector<int32_t> ids;
+        for (int32_t i = 0; i < 103; i++) ids.push_back(3 + i * 7 % 90);
+        const int32_t n_ids[] = {3, 100};
+        std::vector<float> out(2 * (size_t)e.info.embedding_dim);
+        CHECK(duet_embed_ids(e.s, ids.data(), n_ids, 2, nullptr, out.data()) == DUET_ERR_FULL);
+        CHECK(std::string(duet_session_error(e.s)) ==
+              "text 1: 100 tokens do not fit the cache (cache_tokens) of 64; ask for pieces (cut), or make it larger");
+        duet_embed_params p = duet_embed_params_default();
+        p.cut = 1;
+        CHECK(duet_embed_ids(e.s, ids.data(), n_ids, 2, &p, out.data()) == DUET_OK);
+    }
 }
 
 TEST_CASE("embeddings: a decoder without a head is asked by its logits of yes and no") {
