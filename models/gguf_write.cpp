@@ -73,10 +73,7 @@ duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text
             return fail(err, DUET_ERR_ARG, "general.alignment: want a u32, a power of two from 8 to 2^20");
     }
     const auto it = i_entry_.find(std::string(key));
-    if (it != i_entry_.end()) {
-        entries_[it->second].bytes = std::move(bytes);
-        return DUET_OK;
-    }
+    if (it != i_entry_.end()) return entries_[it->second].bytes = std::move(bytes), DUET_OK;
     entry fresh{std::string(key), std::move(bytes)};
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
     i_entry_.try_emplace(fresh.key, entries_.size());  // the last that may run out of memory: both hold it, or neither
@@ -267,10 +264,7 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         throw;
     }
     const bool is_closed = std::fclose(sink.out) == 0;
-    if (sink.error != 0) {
-        errno = sink.error;
-        return failed("writing failed");
-    }
+    if (sink.error != 0) return errno = sink.error, failed("writing failed");
     if (status != DUET_OK) {  // the bytes of a tensor could not be had: err tells which
         if (!in_place) os_remove(temporary.c_str());
         return status;

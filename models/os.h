@@ -38,7 +38,8 @@ std::string os_error_text();  // why the last call failed
 std::FILE* os_create(const char* path, bool is_new);  // is_new: EEXIST where the path exists already
 int os_remove(const char* path);
 int os_rename(const char* from, const char* to);  // replaces a file that is there
-std::string os_resolved(const char* path);        // the file that a symbolic link leads to, else the path itself
+// The file that a symbolic link leads to, which need not be there, else the path itself.
+std::string os_resolved(std::string path);
 // Whether the path is there and no regular file: a rename would replace it.
 bool os_is_special(const char* path);
 

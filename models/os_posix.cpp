@@ -99,9 +99,12 @@ std::FILE* os_create(const char* path, bool is_new) { return std::fopen(path, is
 int os_remove(const char* path) { return std::remove(path); }
 int os_rename(const char* from, const char* to) { return std::rename(from, to); }
 
-std::string os_resolved(const char* path) {
-    char real[4096];  // realpath writes PATH_MAX bytes at most: 4096 on Linux, 1024 on macOS
-    return ::realpath(path, real) ? real : path;
+std::string os_resolved(std::string path) {
+    char to[4096];
+    ssize_t n;
+    for (int i = 0; i < 40 && (n = readlink(path.c_str(), to, sizeof to)) > 0; i++)  // 40: as Linux follows
+        path = (to[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1)) + std::string(to, (size_t)n);
+    return path;
 }
 
 bool os_is_special(const char* path) {

@@ -164,7 +164,7 @@ int os_rename(const char* from, const char* to) {
     return -1;
 }
 
-std::string os_resolved(const char* path) { return path; }
+std::string os_resolved(std::string path) { return path; }
 
 // NUL, CON and pipes.
 bool os_is_special(const char* path) {

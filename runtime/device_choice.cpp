@@ -24,10 +24,7 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
         return fail(err, DUET_ERR_ARG,
                     "device '%s': want auto, cpu, cuda, hip (or one of them as cuda:0), emu32 or emu64",
                     printable(name).c_str());
-    if (is_emulator(name)) {
-        *id = name;
-        return DUET_OK;
-    }
+    if (is_emulator(name)) return *id = name, DUET_OK;
     if (is_auto && gpu_code_list() == "none")
         return fail(err, DUET_ERR_DEVICE,
                     "this build has no GPU code (make GPU_TARGETS=all, or its chip's name; run --devices tells more)");

@@ -104,10 +104,7 @@ duet_status choose(duet_generation& g, int32_t* id) {
     // logits that nobody has seen stay on the device; whoever read them may have changed them
     if (!row.data && device_chooses(g)) {
         DUET_TRY(e.best_id(s.exec_context, row.row, id, g.err));
-        if (*id >= 0) {
-            g.sampler.took_best();
-            return DUET_OK;
-        }
+        if (*id >= 0) return g.sampler.took_best(), DUET_OK;
     }
     float* logits = kept_logits(s, i);
     if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");

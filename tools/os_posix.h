@@ -122,10 +122,14 @@ inline bool rename(const std::string& from, const std::string& to) {
     return std::rename(from.c_str(), to.c_str()) == 0;
 }
 
-// Returns the file that a symbolic link leads to, else the path itself: a file that is renamed would replace the link.
-inline std::string resolved(const std::string& path) {
-    char real[4096];  // realpath writes PATH_MAX bytes at most: 4096 on Linux, 1024 on macOS
-    return ::realpath(path.c_str(), real) ? real : path;
+// Returns the file that a symbolic link leads to, which need not be there, else the path itself: a file that is renamed
+// would replace the link.
+inline std::string resolved(std::string path) {
+    char to[4096];
+    ssize_t n;
+    for (int i = 0; i < 40 && (n = ::readlink(path.c_str(), to, sizeof to)) > 0; i++)  // 40: as Linux follows
+        path = (to[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1)) + std::string(to, (size_t)n);
+    return path;
 }
 
 // Writes a file beside the path and renames it: a failure leaves no half file, and an older file as it was. A device or
