@@ -230,6 +230,12 @@ fi
 cp "$model" "$dir/kept.gguf"
 echo "some text" >"$dir/notes"
 case_of "the model as a prompt cache" 1 "want a saved state" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$model"
+case_of "a folder as a prompt cache, before the model is read" 1 "want a file, found a directory" "$run" -m "$dir/none" -p t1 --prompt-cache "$dir"
+case_of "a prompt cache in no folder, before the model is read" 1 "none/x: cannot be written" "$run" -m "$dir/none" -p t1 --prompt-cache "$dir/none/x"
+if [ -r /proc/self/environ ]; then    # an empty file, in a folder that takes no new ones
+    case_of "a prompt cache in a folder that cannot be written" 1 "environ: cannot be written" env -i "$run" -m "$model" -p t1 -n 2 --prompt-cache /proc/self/environ
+    holds "a prompt cache in a folder that cannot be written: nothing was computed" test ! -s "$dir/out"
+fi
 case_of "a text as a prompt cache" 1 "want a saved state" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$dir/notes"
 case_of "the model as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$model"
 case_of "the text as an importance matrix" 1 "is read" "$bin/perplexity" -m "$model" -f "$dir/notes" --imatrix "$dir/notes"
@@ -259,6 +265,18 @@ if [ -z "${WINDOWS:-}" ]; then
         holds "$of: the link is there" test -L "$dir/to_$of"
         holds "$of: it was written" test "$(wc -c <"$dir/at_$of")" -gt 100
     done
+    for of in logits matrix cache plot model; do ln -s "put_$of" "$dir/new_$of"; done    # they lead to nothing yet
+    case_of "logits to a link to nothing" 0 "" "$bin/logits" -m "$model" --ids 1 -o "$dir/new_logits"
+    case_of "an importance matrix to a link to nothing" 0 "" "$bin/perplexity" -m "$model" -f "$dir/notes" -c 4 --imatrix "$dir/new_matrix"
+    case_of "a prompt cache to a link to nothing" 0 "" "$run" -m "$model" -p t1 -n 2 --prompt-cache "$dir/new_cache"
+    case_of "a plot to a link to nothing" 0 "" "$bin/bench" -m "$model" -p 8 -n 4 -r 1 -d 0,8 --batch 1,2 --plot "$dir/new_plot"
+    case_of "a model to a link to nothing" 0 "" "$bin/quantize" "$model" "$dir/new_model" F16
+    for of in logits matrix cache plot model; do
+        holds "$of: the link to nothing is there" test -L "$dir/new_$of"
+        holds "$of: what it leads to was made" test "$(wc -c <"$dir/put_$of")" -gt 100
+    done
+    ln -s none/put "$dir/new_nowhere"
+    case_of "a prompt cache to a link to no folder" 1 "cannot be written" "$run" -m "$dir/none" -p t1 --prompt-cache "$dir/new_nowhere"
     holds "no parts are left" sh -c '! ls "$1" | grep -q -e "at_.*\\."' - "$dir"
     holds "a plot: its mode is the umask's" test "$(ls -l "$dir/at_plot" | cut -c 1-10)" = "$(ls -l "$dir/notes" | cut -c 1-10)"
     holds "a prompt cache is private" test "$(ls -l "$dir/at_cache" | cut -c 1-10)" = "-rw-------"
@@ -420,7 +438,11 @@ case_of "quantize: rows that are no multiple of a block" 0 "note: 36 tensors hav
 case_of "quantize back" 0 "quantized already" "$quantize" "$dir/q/one" "$dir/q/more" Q4_0
 case_of "quantize -v lists tensors" 0 "blk.1.ffn_down.weight.* F16 -> Q4_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v
 case_of "quantize: IQ3_XS spends less on ffn_up between the ends" 0 "blk.0.ffn_up.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XS -v
-printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\14\0\0\0\0\0\0\0general.type\10\0\0\0\7\0\0\0\0\0\0\0imatrix' > "$dir/q/matrix"
+case_of "a matrix to quantize with" 0 "" "$bin/perplexity" -m "$dir/q/in.gguf" -f "$dir/text" -c 64 --chunks 1 --imatrix "$dir/q/matrix"
+printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\14\0\0\0\0\0\0\0general.type\10\0\0\0\7\0\0\0\0\0\0\0imatrix' > "$dir/q/none_at_all"
+case_of "quantize: a matrix without tensors" 1 "no entry for any of the [0-9]* tensors" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q4_K_M -q --imatrix "$dir/q/none_at_all"
+holds "quantize: a matrix without tensors: nothing is written" test ! -e "$dir/q/none"
+case_of "quantize: a matrix that nothing is quantized by" 0 "" "$quantize" "$dir/q/in.gguf" "$dir/q/more" F32 --imatrix "$dir/q/none_at_all"
 case_of "quantize: IQ3_XXS without a matrix" 0 "blk.1.attn_v.weight.* F16 -> IQ3_S" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v
 case_of "quantize: IQ3_XXS with one" 0 "blk.1.attn_v.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v --imatrix "$dir/q/matrix"
 case_of "quantize: unknown type" 2 "unknown TYPE 'Q9_9'" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q9_9
@@ -441,6 +463,10 @@ case_of "quantize onto another part" 2 "OUT.gguf is IN.gguf" "$quantize" "$dir/q
 case_of "quantize onto the matrix" 2 "importance matrix" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 --imatrix "$dir/q/more"
 cp "$dir/q/in.gguf" "$dir/q/y.part"
 case_of "quantize y.part to y" 0 "" "$quantize" "$dir/q/y.part" "$dir/q/y" Q4_0
+holds "the input is no file that was left" sh -c "! grep left '$dir/err'"
+echo cut >"$dir/q/z.part"
+case_of "quantize beside what a killed run left" 0 "note: $dir/q/z.part is there" "$quantize" "$dir/q/in.gguf" "$dir/q/z" Q4_0
+holds "what was left stays" grep -q cut "$dir/q/z.part"
 holds "y.part is as it was" cmp "$dir/q/copy" "$dir/q/y.part"
 holds "the input is as it was" cmp "$dir/q/copy" "$dir/q/in.gguf"
 

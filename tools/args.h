@@ -101,8 +101,7 @@ class tool_args {
             int64_t n = 0;
             if (!parse_int(v, &n) || n < min || n > max)
                 return "want a whole number from " + std::to_string(min) + " to " + std::to_string(max);
-            *out = (T)n;
-            return std::string();
+            return *out = (T)n, std::string();
         });
     }
     // A comma-separated list of whole numbers.
@@ -128,10 +127,7 @@ class tool_args {
             std::string_view rest = words;
             for (int32_t i = 0;; i++) {
                 const size_t end = std::min(rest.find('|'), rest.size());
-                if (rest.substr(0, end) == v) {
-                    *out = i;
-                    return std::string();
-                }
+                if (rest.substr(0, end) == v) return *out = i, std::string();
                 if (end == rest.size()) return std::string("want one of ") + words;
                 rest.remove_prefix(end + 1);
             }

@@ -102,8 +102,7 @@ inline void add_device_flags(tool_args& args, model_options* options, bool with_
                   int64_t n = -1;
                   if (text != "auto" && text != "all" && (!parse_int(text, &n) || n < -1 || n > INT32_MAX))
                       return std::string("want auto or a number of layers");
-                  options->gpu_layers = text == "all" ? INT32_MAX : (int32_t)n;
-                  return std::string();
+                  return options->gpu_layers = text == "all" ? INT32_MAX : (int32_t)n, std::string();
               });
     args.integer("-ncmoe, --n-cpu-moe", "N", "experts of the first N layers on the CPU (default -1: as few as needed)",
                  &options->cpu_expert_layers, -1, INT32_MAX);
@@ -313,8 +312,7 @@ inline duet_status check_output(const std::string& path, std::initializer_list<s
         if (os::is_same_file(in, path)) return error->set(DUET_ERR_ARG, path + ": is read, so it is not written");
     if (os::kind_of(path) > os::file_kind::regular)
         return error->set(DUET_ERR_IO, path + ": want a file, found a directory or a device");
-    const std::string beside = path + ".part";
-    if (os::kind_of(beside) != os::file_kind::none) return DUET_OK;
+    const std::string beside = os::resolved(path) + ".part" + std::to_string(os::process_id());
     if (const int why = os::replace_file(beside, "", false))
         return error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
     return os::remove(beside), DUET_OK;

@@ -306,7 +306,10 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
             status = duet_writer_add_tensor_from(made, p.name.c_str(), p.to->id, p.t.n_dims, p.t.dims,
                                                  quantize_work::read, &source);
     }
-    if (status == DUET_OK && check_room(options.out, duet_writer_size(made), error) != DUET_OK) return error->status;
+    const std::string target = os::resolved(options.out), part = target + ".part";
+    if (!options.is_quiet && os::kind_of(part) == os::file_kind::regular && !os::is_same_file(part, options.in))
+        std::fprintf(stderr, "note: %s is there: a killed run left it, or another program writes it\n", part.c_str());
+    if (status == DUET_OK && check_room(target, duet_writer_size(made), error) != DUET_OK) return error->status;
     if (status == DUET_OK) status = duet_writer_save(made, options.out.c_str());
     work.progress.clear();
     if (error->status != DUET_OK) return error->status;  // a source has already set the error
@@ -383,7 +386,7 @@ int main(int argc, char** argv) {
         file_ptr imatrix(matrix);
         options.imatrix = matrix;
         std::vector<planned_tensor> plan;
-        if (const duet_status planned = make_plan(opened, options, &plan, error)) return planned;
+        if (make_plan(opened, options, &plan, error) != DUET_OK) return error->status;
         return write_model(opened, plan, options, error);
     });
     if (ending_signal && code != kExitGood) {  // the exit status tells the shell which signal ended the program

@@ -339,6 +339,7 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
         if (std::none_of(plan->begin(), plan->end(), [&](const auto& p) { return matches(o.pattern, p.name); }))
             return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor has such a name");
     std::sort(attn_v_layers.begin(), attn_v_layers.end());
+    size_t n_guided = 0, n_unguided = 0;  // by the importance matrix, of what is quantized
     for (planned_tensor& p : *plan) {
         if (p.what == role::attn_v) {  // not every layer of a hybrid model has attention
             p.i_layer = std::lower_bound(attn_v_layers.begin(), attn_v_layers.end(), p.i_layer) - attn_v_layers.begin();
@@ -353,6 +354,11 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
             return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) +
                                                         ": want to change its format, but this build cannot read " +
                                                         p.from->name);
+        if (options.imatrix && p.to != p.from && p.to->elems_per_block > 1)
+            ++(duet_file_find_tensor(options.imatrix, (p.name + ".in_sum2").c_str()) < 0 ? n_unguided : n_guided);
     }
+    if (n_unguided && !n_guided)
+        return error->set(DUET_ERR_FORMAT, options.imatrix_path + ": has no entry for any of the " +
+                                               std::to_string(n_unguided) + " tensors: made for another model");
     return DUET_OK;
 }

@@ -172,17 +172,16 @@ duet_status work(run_options& options, tool_error* error) {
         options.model.progress = on_progress;
         options.model.progress_user = &progress;
     }
-    if (read_prompt(&options, error) || read_constraints(&options, error)) return error->status;
+    if (read_prompt(&options, error) || read_constraints(&options, error) ||
+        prompt_cache::check(options.prompt_cache, error))
+        return error->status;
     options.model.vocab_only = options.show_template;
     const duet_status status = open_model(options.model, &model, error);
     progress.clear();
     if (status != DUET_OK) return status;
     if (prepare_sampler(options, model.get(), error) || prepare_chat(options, model.get(), &chat, error))
         return error->status;
-    if (options.show_template) {
-        output().put(view_of(duet_chat_template(chat.get())));
-        return DUET_OK;
-    }
+    if (options.show_template) return output().put(view_of(duet_chat_template(chat.get()))), DUET_OK;
     if (!chat && !options.has_prompt) return error->set(DUET_ERR_ARG, "no prompt: want -p TEXT or -f FILE");
     if (!chat && tokenize_prompt(options, model.get(), &ids, error)) return error->status;
     const duet_status opened = open_session(model.get(), options.model, 1, &session, &plan, error);

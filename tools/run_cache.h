@@ -26,14 +26,17 @@ class prompt_cache {
   public:
     prompt_cache(std::string path, duet_session* session) : path_(std::move(path)), session_(session) {}
 
+    // Tells before the work what cannot be written after it, and another file, which would be written over.
+    static duet_status check(const std::string& path, tool_error* error) {
+        if (!is_saved_state(path, "DUETSEQ"))
+            return error->set(DUET_ERR_FORMAT, path + ": want a saved state or a new file, found another file");
+        return os::kind_of(path) == os::file_kind::special ? DUET_OK : check_output(path, {}, error);
+    }
     // Puts the file's state into the session. Without a file nothing happens; a state that cannot be used is told, and
-    // everything is computed anew. Another file is an error: it would be written over. So is a new one that cannot be
-    // written, before anything is computed.
+    // everything is computed anew.
     duet_status load(tool_error* error) const {
         std::string state;
-        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return check_output(path_, {}, error);
-        if (!is_saved_state(path_, "DUETSEQ"))
-            return error->set(DUET_ERR_FORMAT, path_ + ": want a saved state or a new file, found another file");
+        if (path_.empty() || os::kind_of(path_) == os::file_kind::none) return DUET_OK;
         if (!read_text(path_, &state, error, kMaxBytes))
             if (const duet_status bad = duet_seq_load(session_, 0, state.data(), state.size()))
                 error->set(bad, path_ + ": " + duet_session_error(session_));

@@ -239,10 +239,7 @@ class chat_program {
             duet_grammar* grammar = nullptr;
             const duet_status status = duet_chat_grammar(chat_, &params, &grammar);
             grammar_.reset(grammar);
-            if (status) {
-                error->set(status, duet_grammar_error(grammar));
-                return grammar_.reset(), status;
-            }
+            if (status) return error->set(status, duet_grammar_error(grammar)), grammar_.reset(), status;
             grammar_opens_thinking_ = opens_thinking;
         }
         const duet_status status = duet_sampler_grammar(options_.sampler.get(), grammar_.get());

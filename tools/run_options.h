@@ -44,17 +44,14 @@ inline void add_sampler_flags(tool_args& args, run_options* options) {
                   if (sign == std::string::npos || !parse_int(text.substr(0, sign), &id) || id < 0 || id > INT32_MAX ||
                       !parse_float(text.substr(sign), &bias))
                       return std::string("want ID+BIAS or ID-BIAS");
-                  options->biases.emplace_back((int32_t)id, bias);
-                  return std::string();
+                  return options->biases.emplace_back((int32_t)id, bias), std::string();
               });
     args.call("-s, --seed", "N", "same seed, same text, on every machine (default: from the clock, printed at the end)",
               [options](const std::string& text) {
                   int64_t n = 0;
                   if (!parse_int(text, &n) || n < -1)
                       return std::string("want a whole number from 0 to 9223372036854775807, or -1 for the clock");
-                  options->has_seed = n >= 0;
-                  options->seed = (uint64_t)n;
-                  return std::string();
+                  return options->has_seed = n >= 0, options->seed = (uint64_t)n, std::string();
               });
 }
 
@@ -128,9 +125,7 @@ inline void add_flags(tool_args& args, run_options* o) {
               &o->is_self_test);
     args.section("Text:");
     args.call("--stop", "TEXT", "ends the text before this; may be repeated", [o](const std::string& text) {
-        if (text.empty()) return std::string("want a text");
-        o->stops.push_back(text);
-        return std::string();
+        return o->stops.push_back(text), std::string(text.empty() ? "want a text" : "");
     });
     args.flag("--ignore-eos", "never end before -n tokens or a full context", &o->ignore_end);
     auto flag = [&](const char* name, const char* help, bool* out) {
