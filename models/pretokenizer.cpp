@@ -450,10 +450,7 @@ bool pretokenizer::select(std::string_view name) {
     for (const pretokenizer_row& row : pretokenizer_rows()) {
         for (size_t pos = 0; pos < row.names.size();) {
             size_t end = std::min(row.names.find(' ', pos), row.names.size());
-            if (row.names.substr(pos, end - pos) == name) {
-                flags_ = row.flags;
-                return compile(row.patterns);
-            }
+            if (row.names.substr(pos, end - pos) == name) return flags_ = row.flags, compile(row.patterns);
             pos = end + 1;
         }
     }

@@ -484,10 +484,7 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
                     text_ ? " where the grammar allows the id" : "");
 
     const double u = random.uniform();
-    if (*largest == INFINITY) {
-        *id = int32_t(largest - logits.begin());
-        return DUET_OK;
-    }
+    if (*largest == INFINITY) return *id = int32_t(largest - logits.begin()), DUET_OK;
     weights_known_ = false;
     const bool is_mirostat = values_[kMirostatRow] > 0;
     float defaults[kSamplerRowCount];

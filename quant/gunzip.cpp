@@ -16,10 +16,7 @@ struct unpacker {
 
     int bits(int n) {
         while (n_held < n) {
-            if (at == end) {
-                ok = false;
-                return 0;
-            }
+            if (at == end) return ok = false, 0;
             hold |= (uint32_t)*at++ << n_held;
             n_held += 8;
         }

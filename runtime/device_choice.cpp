@@ -39,10 +39,7 @@ duet_status choose_gpu(std::string_view name, std::string* id, error_text& err) 
         if (is_auto ? !is_emulator(d.id) : is_exact ? d.id == name || d.id == vendor : is_vendors)
             why += (why.empty() ? "" : "; ") + (d.why.compare(0, d.id.size(), d.id) == 0 ? "" : d.id + ": ") + d.why;
     }
-    if (best && best->is_usable) {
-        *id = best->id;
-        return DUET_OK;
-    }
+    if (best && best->is_usable) return *id = best->id, DUET_OK;
     if (why.empty()) why = "this machine has " + std::to_string(n_devices) + " of these devices";
     return fail(err, DUET_ERR_DEVICE, "%s", why.c_str());
 }

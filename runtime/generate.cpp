@@ -168,10 +168,7 @@ duet_status run_token(duet_generation& g, duet_token_event* e) {
     if (!goes_on) return end(g, DUET_STOP_END, e);
     int32_t id = -1;
     DUET_TRY(choose(g, &id));
-    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) {
-        g.end_id = id;
-        return end(g, DUET_STOP_END, e);
-    }
+    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) return g.end_id = id, end(g, DUET_STOP_END, e);
     const int32_t pos = length_of(g);
     text_gate::mark before = g.gate.remember();
     DUET_TRY(g.sampler.accept(id, g.err));

@@ -218,6 +218,24 @@ struct choice {
     size_t at = 0;  // the first that fits
 };
 
+// What can be had of the device's free memory: drivers round allocations up, and some freeze a machine that shares its
+// last memory.
+uint64_t budget_of(const gpu_info& info) {
+    return info.memory_bytes ? info.free_bytes - info.free_bytes / (info.is_integrated ? 8 : 32) : UINT64_MAX;
+}
+uint64_t need_of(const exec_memory& d) {  // all of it may be allocated at once
+    return d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes;
+}
+duet_status no_room(const char* device, const exec_plan& plan, uint64_t budget, error_text& err) {
+    const exec_memory& d = plan.device;
+    return fail(err, DUET_ERR_MEMORY,
+                "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be "
+                "had: want fewer layers on the GPU or a smaller context",
+                device, plan.gpu_layers, (unsigned long long)(need_of(d) >> 20),
+                (unsigned long long)(d.weight_bytes >> 20), (unsigned long long)((d.cache_bytes + d.state_bytes) >> 20),
+                (unsigned long long)(d.work_bytes >> 20), (unsigned long long)(budget >> 20));
+}
+
 // Finds the first placement that fits the device's free memory.
 duet_status choose_placement(const model_graph& g, const exec_limits& limits, int32_t n_threads, choice* out,
                              error_text& err) {
@@ -226,17 +244,13 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     if (c.all.front().gpu_layers == 0) return DUET_OK;
     gpu_info info;
     DUET_TRY(gpu_device_info(limits.place.device, &info, err));
-    const uint64_t budget =  // Drivers round allocations up, and some freeze a machine that shares its last memory.
-        info.memory_bytes ? info.free_bytes - info.free_bytes / (info.is_integrated ? 8 : 32) : UINT64_MAX;
+    const uint64_t budget = budget_of(info);
     exec_plan plan;
-    uint64_t need = 0;
     auto fits = [&](size_t i, bool* is) -> duet_status {
         split_model m;
         DUET_TRY(split_graph(g, c.all[i], &m, err));
         DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
-        const exec_memory& d = plan.device;  // all of it may be allocated at once
-        need = d.weight_bytes + d.cache_bytes + d.state_bytes + d.work_bytes + d.load_bytes;
-        *is = need <= budget || m.part[kDeviceSide].ops.empty();
+        *is = need_of(plan.device) <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
     size_t lo = 0, hi = c.all.size();  // all before lo do not fit; hi fits
@@ -248,13 +262,20 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
     }
     c.at = lo;
     if (lo < c.all.size()) return DUET_OK;
-    return fail(err, DUET_ERR_MEMORY,
-                "device %s: %d layers need %llu MB (weights %llu, cache and state %llu, work %llu), %llu MB can be "
-                "had: want fewer layers on the GPU or a smaller context",
-                limits.place.device, plan.gpu_layers, (unsigned long long)(need >> 20),
-                (unsigned long long)(plan.device.weight_bytes >> 20),
-                (unsigned long long)((plan.device.cache_bytes + plan.device.state_bytes) >> 20),
-                (unsigned long long)(plan.device.work_bytes >> 20), (unsigned long long)(budget >> 20));
+    return no_room(limits.place.device, plan, budget, err);
+}
+
+// A further session of a model whose weights are on the device. Where the chip shares the computer's memory, an
+// allocation may succeed and freeze the machine.
+duet_status check_further(const split_model& m, const exec_limits& limits, int32_t n_threads, error_text& err) {
+    gpu_info info;
+    exec_plan plan;
+    error_text unused;  // of a device that was lost: who uses it says so
+    if (m.part[kDeviceSide].ops.empty() || gpu_device_info(limits.place.device, &info, unused) || !info.is_integrated)
+        return DUET_OK;
+    DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
+    plan.device.weight_bytes = plan.device.load_bytes = 0;
+    return need_of(plan.device) <= budget_of(info) ? DUET_OK : no_room(limits.place.device, plan, budget_of(info), err);
 }
 
 // What the model's sessions share, if there are any. The store is locked.
@@ -319,9 +340,10 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
     exec_store& store = *limits.place.store;
     const std::lock_guard<std::mutex> lock(store.lock);
     std::unique_ptr<split_context> c;
-    split_side failed;
+    split_side failed = kDeviceSide;
     if (auto m = kept_model(store)) {
-        const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
+        duet_status st = check_further(*m, limits, n_threads, err);
+        if (st == DUET_OK) st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
         *out = c.release();
         // weights stay where they are while sessions use them; the store and this function hold one each
         if (st != DUET_ERR_MEMORY || failed == kHostSide || m.use_count() > 2) return st;

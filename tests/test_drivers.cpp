@@ -732,6 +732,34 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
     CHECK(duet_list_devices(nullptr, nullptr) == DUET_ERR_ARG);
 }
 
+TEST_CASE("drivers: a further session on an integrated chip needs as much free memory as a first one") {
+    for (const int integrated : {0, 1}) {
+        stand_in s(hip().file, hip().device, hip().chip, hip().version);
+        s.control->integrated = integrated;
+        duet_model_params p = duet_model_params_default();
+        p.device = hip().device;
+        duet_model* model = nullptr;
+        duet_session *first = nullptr, *second = nullptr;
+        REQUIRE(duet_model_open("models/demo.gguf", &p, &model) == DUET_OK);
+        REQUIRE(duet_session_create(model, nullptr, &first) == DUET_OK);
+        duet_memory_plan plan{};
+        plan.struct_size = sizeof plan;
+        REQUIRE(duet_session_plan(model, nullptr, &plan) == DUET_OK);
+        const uint64_t need = plan.gpu_cache_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes;
+        s.control->memory_bytes =
+            plan.gpu_weight_bytes + 2 * need + need / 16;  // an eighth of what is free is left free
+        CHECK(duet_session_create(model, nullptr, &second) == (integrated ? DUET_ERR_MEMORY : DUET_OK));
+        CHECK(has(duet_session_error(second), integrated ? "want fewer layers on the GPU or a smaller context" : ""));
+        duet_session_free(second);
+        s.control->memory_bytes += need;
+        CHECK(duet_session_create(model, nullptr, &second) == DUET_OK);
+        duet_session_free(second);
+        duet_session_free(first);
+        duet_model_free(model);
+        s.is_clean();
+    }
+}
+
 TEST_CASE("drivers: code of the chip itself, else of a lower minor version, else intermediate code") {
     std::vector<gpu_code> code;
     for (const char* chip : {"sm_80", "sm_86", "compute_75_common", "compute_90_common", "compute_90_q4_K", "gfx1100",
