@@ -156,6 +156,8 @@ case_of "empty prompt" 0 "prompt 1 tokens" "$run" -m "$model" -p "" -n 2 --ignor
 case_of "empty prompt without BOS" 1 "empty" "$run" -m "$model" -p "" --no-bos
 case_of "until the context is full" 0 "(context)" "$run" -m "$model" -p t300 -c 32 --ignore-eos
 case_of "verbose" 0 "context 64" "$run" -m "$model" -p t300 -n 1 -c 64 -v
+case_of "verbose, a mapped file" 0 "weights [0-9.]* MB (mapped), cache" "$run" -m "$model" -p t300 -n 1 -v
+case_of "verbose, a file in memory" 0 "weights [0-9.]* MB, cache" "$run" -m "$model" -p t300 -n 1 -v --no-mmap
 case_of "verbose prompt" 0 '"<s>"' "$run" -m "$model" -p t300 -n 1 --verbose-prompt
 case_of "json" 0 "" "$run" -m "$model" -p t300 -n 8 --temp 0 --ignore-eos --json
 holds "json: tokens" test "$(grep -c '^{"event":"token","id":[0-9]*,"pos":[0-9]*,"text":".*"}$' "$dir/out")" = 8

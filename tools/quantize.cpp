@@ -381,12 +381,10 @@ int main(int argc, char** argv) {
         file_ptr file(opened);
         if (status != DUET_OK) return error->set(status, opened ? duet_file_error(opened) : "");
         duet_file* matrix = nullptr;
-        if (!options.imatrix_path.empty() && open_imatrix(options, &matrix, error) != DUET_OK)
-            return duet_file_free(matrix), error->status;
-        file_ptr imatrix(matrix);
-        options.imatrix = matrix;
+        if (!options.imatrix_path.empty()) open_imatrix(options, &matrix, error);
+        file_ptr imatrix(options.imatrix = matrix);
         std::vector<planned_tensor> plan;
-        if (make_plan(opened, options, &plan, error) != DUET_OK) return error->status;
+        if (error->status || make_plan(opened, options, &plan, error)) return error->status;
         return write_model(opened, plan, options, error);
     });
     if (ending_signal && code != kExitGood) {  // the exit status tells the shell which signal ended the program

@@ -188,7 +188,7 @@ duet_status work(run_options& options, tool_error* error) {
     progress.clear();
     if (opened != DUET_OK) return opened;
     tell_placement(options, model.get(), plan);
-    if (options.model.is_verbose) tell_model(model.get(), session.get(), plan);
+    if (options.model.is_verbose) tell_model(options, model.get(), session.get(), plan);
     const prompt_cache cache(options.prompt_cache, session.get());
     if (cache.load(error)) return error->status;
     if (!options.is_chat) running_session = session.get();

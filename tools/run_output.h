@@ -146,14 +146,16 @@ inline void print_token(const duet_model* model, size_t i, int32_t id) {
     std::fprintf(stderr, "%5zu  %6d  %s\n", i, id, json_string(view_of(duet_token_spelling(model, id))).c_str());
 }
 
-inline void tell_model(const duet_model* model, const duet_session* session, const duet_memory_plan& plan) {
+inline void tell_model(const run_options& options, const duet_model* model, const duet_session* session,
+                       const duet_memory_plan& plan) {
     const duet_model_info info = info_of(model);
     std::fprintf(stderr, "%s %s, %s, %.1f M weights, %d layers, dim %d, %d heads (%d kv), %d tokens; device %s\n",
                  info.architecture, json_string(info.name).c_str(), info.main_type, info.n_params / 1e6, info.n_layers,
                  info.dim, info.n_heads, info.n_kv_heads, info.n_vocab, info.device);
-    std::fprintf(stderr, "context %d, batch %d; memory: weights %.1f MB (mapped), cache %.1f, state %.1f, work %.1f\n",
+    std::fprintf(stderr, "context %d, batch %d; memory: weights %.1f MB%s, cache %.1f, state %.1f, work %.1f\n",
                  duet_session_n_ctx(session), duet_session_max_batch(session), plan.weight_bytes / 1e6,
-                 plan.cache_bytes / 1e6, plan.state_bytes / 1e6, plan.work_bytes / 1e6);
+                 options.model.is_copy ? "" : " (mapped)", plan.cache_bytes / 1e6, plan.state_bytes / 1e6,
+                 plan.work_bytes / 1e6);
     if (plan.pinned_bytes)
         std::fprintf(
             stderr, "on the GPU: %d of %d layers%s; weights %.1f MB, cache %.1f, state %.1f, work %.1f; pinned %.1f\n",
