@@ -581,8 +581,8 @@ typedef struct duet_embed_params {
     uint32_t struct_size;
     int32_t pooling;   /* DUET_POOL_... */
     int32_t normalise; /* default 1: vectors of length 1 */
-    int32_t cut; /* 0: a text longer than n_ctx is an error; 1: it is cut into pieces of like lengths, whose vectors
-                    are averaged by their numbers of tokens */
+    int32_t cut; /* 0: a text longer than n_ctx or cache_tokens is an error; 1: it is cut into pieces of like lengths,
+                    whose vectors are averaged by their numbers of tokens */
 } duet_embed_params;
 DUET_DEFAULTS(duet_embed_params) /* duet_embed_params_init, duet_embed_params_default */
 
