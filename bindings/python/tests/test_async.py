@@ -124,6 +124,29 @@ def test_cancelling_a_task_whose_session_was_closed(chat_model: duet.Model) -> N
     asyncio.run(main())
 
 
+def test_a_text_whose_task_was_cancelled_is_at_its_end(model: duet.Model, chat_model: duet.Model) -> None:
+    """Also where the request comes between two short steps."""
+    async def main() -> None:
+        session, chat = model.session(), chat_model.chat()
+        for i in range(20):
+            session.trim()
+            chat.remove(0, len(chat))
+            for text in (session.generate("Once upon a time", seed=1), chat.ask("long story")):
+                task = asyncio.ensure_future(text.read_async())
+                await asyncio.sleep(0.001 * i)
+                if task.done():
+                    continue
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                told = text.text
+                assert text.read() == told and list(text.events()) == []
+            assert [message["role"] for message in chat.messages[-2:]] == ["user", "assistant"]
+            session.decode([1])  # nothing is left of the request to stop
+
+    asyncio.run(main())
+
+
 def test_sessions_run_beside_each_other(model: duet.Model) -> None:
     async def one(seed: int) -> str:
         return await model.session().generate("Once upon a time", max_tokens=30, seed=seed).read_async()

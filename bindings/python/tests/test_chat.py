@@ -1,7 +1,9 @@
 """Conversations with a model whose answers are known (tests/chat_model.cpp)."""
 import enum
 import functools
+import importlib
 import json
+import pathlib
 import typing
 from dataclasses import dataclass
 from typing import Any, Dict, List, Literal, Optional, Tuple, Union
@@ -217,6 +219,18 @@ def test_signatures_become_schemas() -> None:
     assert city["description"] == "the name of a city"
 
 
+def test_a_parameter_that_the_docstring_leaves_open() -> None:
+    def travel(to: str, days: int) -> None:
+        """Books a journey.
+
+        to:
+        days: how long
+        """
+
+    properties = duet.Tool(travel).definition["function"]["parameters"]["properties"]
+    assert properties == {"to": {"type": "string"}, "days": {"type": "integer", "description": "how long"}}
+
+
 def test_arguments_become_the_signatures_types() -> None:
     got = duet.Tool(paint).call({"what": "it", "colour": "blue", "where": {"name": "hill", "height": 3},
                                  "tags": ["a"], "size": 4, "both": "x", "pair": [1, "b"], "more": {"a": 1}})
@@ -297,6 +311,31 @@ def test_fields_that_need_not_be_there() -> None:
     assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "string"}} and schema["required"] == ["b"]
 
 
+LATE = """
+from __future__ import annotations
+from typing import NotRequired, Required, TypedDict
+
+class Most(TypedDict):
+    a: NotRequired[int]
+    b: str
+
+class Few(TypedDict, total=False):
+    a: int
+    b: Required[str]
+"""
+
+
+def test_fields_of_a_module_whose_annotations_are_texts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(typing, "NotRequired"):
+        pytest.skip("typing.NotRequired came with Python 3.11")
+    (tmp_path / "late_annotations.py").write_text(LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    late = importlib.import_module("late_annotations")
+    for kind in (late.Most, late.Few):
+        assert duet.json_schema(kind)["required"] == ["b"]
+        assert parse('[{"b": "x"}]', List[Union[Place, kind]]) == [{"b": "x"}]  # type: ignore[valid-type]
+
+
 def test_every_schema_of_the_signature_compiles(chat_model: duet.Model) -> None:
     for name, schema in duet.Tool(paint).definition["function"]["parameters"]["properties"].items():
         chat_model.grammar(schema=schema)
@@ -322,6 +361,33 @@ def test_a_union_of_lists() -> None:
     assert parse('[{"name": "a", "parts": []}]', Union[List[Tree], List[Place]]) == [Tree("a", [])]
     assert parse('[{"name": "a"}]', Union[List[Tree], List[Place]]) == [Place("a")]
     assert parse('[{"name": "a"}]', kind) == [Place("a")]
+
+
+def test_a_union_has_the_part_that_holds_all_of_a_value() -> None:
+    both: Any = Union[Place, Tree]
+    assert parse('{"name": "a", "parts": []}', both) == Tree("a", []) and parse('{"name": "a"}', both) == Place("a")
+    assert parse('{"name": "a", "parts": [{"name": "b"}]}', Union[Tree, Dict[str, Any]])["parts"] == [{"name": "b"}]
+    pairs: Any = Union[Tuple[int, int], Tuple[int, str], Tuple[int, int, int]]
+    assert parse("[1, 2, 3]", pairs) == (1, 2, 3) and parse('[1, "a"]', pairs) == (1, "a")
+    assert parse('{"a": {"name": "b"}}', Union[Dict[str, int], Dict[str, Place]]) == {"a": Place("b")}
+
+
+def test_members_of_enums_in_a_literal(chat_model: duet.Model) -> None:
+    kind: Any = Optional[Literal[Colour.RED, "blue", 1]]
+    schema = duet.json_schema(kind)
+    assert schema == {"anyOf": [{"enum": ["red", "blue", 1]}, {"type": "null"}]}
+    chat_model.grammar(schema=kind)
+    assert [parse(text, kind) for text in ('"red"', '"blue"', "1", "null")] == [Colour.RED, "blue", 1, None]
+    assert parse("true", Union[Literal[1], bool]) is True
+
+
+@dataclass
+class Nothing:
+    pass
+
+
+def test_a_type_without_fields() -> None:
+    assert duet.json_schema(Nothing)["properties"] == {} and parse("[{}]", List[Nothing]) == [Nothing()]
 
 
 def test_closing_a_chat_closes_its_own_session(chat_path: str) -> None:

@@ -4,7 +4,9 @@ import ctypes
 import gc
 import itertools
 import os
+import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -375,6 +377,54 @@ def test_use_after_close(demo_path: str) -> None:
     repr(model), repr(session)
 
 
+def test_a_grammar_that_is_refused_is_not_kept(model: duet.Model) -> None:
+    sampler, closed = duet.Sampler(seed=1), model.grammar(gbnf='root ::= "a"')
+    closed.close()
+    with pytest.raises(duet.ClosedError):
+        sampler.grammar(closed)
+    for grammar in (model.grammar(gbnf='root ::= "yes"'), None):
+        assert model.session().generate("a", sampler=sampler, grammar=grammar, max_tokens=2).read()
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+    made, run = interpreters.create("legacy"), interpreters.exec
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    made, run = interpreters.create(isolated=False), interpreters.run_string
+run(made, '''
+try:
+    import duet
+    duet.devices()
+except ImportError as error:
+    print(error, flush=True)
+''')
+"""
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="subinterpreters are CPython's")
+def test_a_subinterpreter_is_refused() -> None:
+    """Its end would be the process's before Python 3.13, where a helper thread is left in it."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SUBINTERPRETER], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "want Python's main interpreter" in done.stdout, done.stderr
+
+
+def test_another_library_is_named(tmp_path: pathlib.Path) -> None:
+    """Its version is told before a function that it lacks is missed."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    for source, told in (('const char* duet_version(void) { return "0.0.1"; }', "want version"),
+                         ("int other(void) { return 0; }", "want Duet's library")):
+        (tmp_path / "old.c").write_text(source)
+        library = str(tmp_path / "old.so")
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "old.c")], check=True)
+        done = subprocess.run([sys.executable, "-c", "import duet"], capture_output=True, text=True,
+                              env={**os.environ, "DUET_LIBRARY": library})
+        assert done.returncode == 1 and f"ImportError: {library}: {told}" in done.stderr
+
+
 def test_a_failed_opening_leaves_an_object_that_can_be_forgotten() -> None:
     for make in (lambda: duet.Model("none"), lambda: duet.File("none"), lambda: duet.Sampler(tmp=1)):
         with pytest.raises(duet.DuetError):
@@ -407,7 +457,8 @@ def test_numbers_that_do_not_fit_are_errors(demo_path: str, chat_model: duet.Mod
             lambda: model.detokenize([big + 5]), lambda: model.token_bytes(-big), lambda: duet.Sampler(bias={big: 1}),
             lambda: duet.Model(demo_path, threads=big + 1), lambda: chat.remove(big), lambda: chat.answer(max_tokens=big),
             lambda: chat.insert({"role": "user", "content": "b"}, big),
-            lambda: duet.Model.from_reader(lambda offset, n: b"", -1)]
+            lambda: duet.Model.from_reader(lambda offset, n: b"", -1),
+            lambda: duet.Model.from_reader(lambda offset, n: b"", 2**70)]
         for call in calls:
             with pytest.raises(duet.ArgumentError):
                 call()
@@ -661,11 +712,15 @@ def test_errors_name_what_is_wrong(model: duet.Model, session: duet.Session, cha
         (lambda: chat.answer(stop=nothing), "stop: want a list of texts, got NoneType"),
         (lambda: model.session(n_ctx=real), "n_ctx: want an integer, got 10.0"),
         (lambda: duet.Sampler(temp=word), "temp: want a number, got 'hot'"),
-        (lambda: session.embed([b"hello"]), "texts: want numbers, got bytes")]
+        (lambda: session.embed([b"hello"]), "texts: want numbers, got bytes"),
+        (lambda: session.generate("a", grammar=word), "grammar: want one that Model.grammar() made, got str"),
+        (lambda: duet.Sampler(grammar=word), "grammar: want one that Model.grammar() made, got str"),
+        (lambda: session.generate("a", sampler=word), "sampler: want a Sampler, got str"),
+        (lambda: duet.Model.from_reader(lambda at, n: b"", real), "n_bytes: want an integer, got 10.0")]
     for call, text in calls:
         with pytest.raises(duet.ArgumentError) as told:
             call()
         assert text in str(told.value)
     with pytest.raises(TypeError, match=r"want a type of JSON values .* got \[1\]"):
-        model.grammar(schema=[1])  # type: ignore[arg-type]
+        model.grammar(schema=[1])
     assert chat.messages == []

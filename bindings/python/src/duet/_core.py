@@ -47,16 +47,24 @@ def _checked(kind: Any) -> Any:
     return type(kind.__name__, (), {"from_param": staticmethod(lambda value: _fitting(kind, value))})
 
 
+def whole(kind: Any, value: Any, name: str) -> int:
+    """The number of a parameter, which fits its type."""
+    try:
+        return int(_fitting(kind, value).value)
+    except (OverflowError, TypeError) as error:
+        raise ArgumentError(f"{name}: {error}") from None
+
+
 # Fields whose parameter in Python has another name.
 _PARAMETERS = {"max_new_tok": "max_tokens", "n_threads": "threads"}
 
 
 def _set_field(struct: Any, name: str, value: Any) -> None:
-    kind = struct.integers.get(name)
+    kind, parameter = struct.integers.get(name), _PARAMETERS.get(name, name)
     try:
-        object.__setattr__(struct, name, value if kind is None else _fitting(kind, value).value)
+        object.__setattr__(struct, name, value if kind is None else whole(kind, value, parameter))
     except (OverflowError, TypeError) as error:
-        raise ArgumentError(f"{_PARAMETERS.get(name, name)}: {error}") from None
+        raise ArgumentError(f"{parameter}: {error}") from None
 
 
 for _struct in _abi.STRUCTS:
@@ -79,15 +87,32 @@ def int32s(values: Iterable[int], name: str = "ids") -> Any:
 # ---- the library ----------------------------------------------------------------------------------------------------
 
 
+def _refuse_subinterpreter() -> None:
+    """Callbacks of ctypes run in the main interpreter, and helper threads would outlive another one."""
+    if sys.implementation.name != "cpython":
+        return
+    current, main = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_Main
+    current.restype = main.restype = ctypes.c_void_p
+    if current() != main():
+        raise ImportError("duet: want Python's main interpreter, got a subinterpreter: import it there, or in a process "
+                          "of its own")
+
+
 def _load() -> Any:
+    _refuse_subinterpreter()
     path = os.environ.get("DUET_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libduet.so")
     library = ctypes.CDLL(path)
+    # the version first: another one may lack functions
+    tell_version = getattr(library, "duet_version", None)
+    if tell_version is None:
+        raise ImportError(f"{path}: want Duet's library, got one without duet_version")
+    tell_version.restype = ctypes.c_char_p
+    found = tell_version().decode()
+    if found != _abi.VERSION:
+        raise ImportError(f"{path}: want version {_abi.VERSION}, got {found}")
     for name, (result, arguments) in _abi.FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, [_checked(kind) for kind in arguments]
-    found = library.duet_version().decode()
-    if found != _abi.VERSION:
-        raise ImportError(f"{path}: want version {_abi.VERSION}, got {found}")
     return library
 
 

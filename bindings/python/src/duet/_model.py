@@ -8,10 +8,11 @@ import os
 import random
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
-from ._core import (DuetError, Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized, string, using)
+from ._core import (DuetError, Handle, Owner, defaults, error_of, int32s, lib, run, run_async, sized, string, using,
+                    whole)
 from ._schema import json_schema
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], Any]
 Log = Callable[[str], None]
-Schema = Union[str, Mapping[str, Any], Type[Any]]
+Schema = Any  # a text, a mapping or a type; type checkers have no name for what Optional[int] and Literal["a"] are
 PathLike = Union[str, "os.PathLike[str]"]
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -394,7 +395,8 @@ class Model(Owner):
                     progress: Optional[Progress] = None, log: Optional[Log] = None) -> "Model":
         """Opens a model of n_bytes from a function: read(offset, n) gives n bytes. It is called during the opening
         only."""
-        if n_bytes < 0:
+        size = whole(ctypes.c_int64, n_bytes, "n_bytes")
+        if size < 0:
             raise error_of(_abi.DUET_ERR_ARG, f"n_bytes: want 0 or more, got {n_bytes}")
         made = cls.__new__(cls)
         failures: List[BaseException] = []
@@ -411,7 +413,7 @@ class Model(Owner):
                 return 1
 
         def open_it(params: Any, out: Any) -> int:
-            status = int(lib.duet_model_open_reader(_abi.duet_read_fn(fill), None, n_bytes, params, out))
+            status = int(lib.duet_model_open_reader(_abi.duet_read_fn(fill), None, size, params, out))
             if failures:
                 raise failures.pop()
             return status
@@ -751,12 +753,14 @@ class Sampler(Owner):
 
     def grammar(self, grammar: Optional[Grammar]) -> None:
         """Constrains what is chosen from now on; None: nothing."""
-        self._own_grammar, self._has_lent_grammar = grammar, False
         self._keep_to(grammar)
+        self._own_grammar, self._has_lent_grammar = grammar, False
 
     def _keep_to(self, grammar: Optional[Grammar]) -> None:
         if grammar is None:
             return self._call(lib.duet_sampler_grammar, None)
+        if not isinstance(grammar, Grammar):
+            raise error_of(_abi.DUET_ERR_ARG, f"grammar: want one that Model.grammar() made, got {type(grammar).__name__}")
         with using(grammar._handle):
             self._call(lib.duet_sampler_grammar, grammar._handle.address)
 

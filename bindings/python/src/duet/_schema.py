@@ -87,7 +87,7 @@ class _Definitions:
             notes = [note for note in kind.__metadata__ if isinstance(note, str)]
             return {**made, "description": notes[0]} if notes else made
         if origin is Literal:
-            return {"enum": list(parts)}
+            return {"enum": [_json_of(part) for part in parts]}
         if origin in _UNIONS:
             return {"anyOf": [self.schema(part) for part in parts]}
         if getattr(type(kind), "__hash__", None) is None:
@@ -110,7 +110,7 @@ class _Definitions:
             if parts and parts[0] is not str:
                 raise TypeError(f"JSON schema: want names of type str in a dict, got {parts[0]}")
             return {"type": "object", "additionalProperties": self.schema(parts[1]) if parts else True}
-        if fields := _fields(kind):
+        if (fields := _fields(kind)) is not None:
             return self._object(kind, fields)
         raise _no_type(kind)
 
@@ -128,8 +128,21 @@ def _fields(kind: Any) -> Optional[Dict[str, Tuple[Any, bool]]]:
                 for f in dataclasses.fields(kind) if f.init}
     if hasattr(kind, "__required_keys__"):
         hints = typing.get_type_hints(kind, include_extras=True)
-        return {name: (hint, name in kind.__required_keys__) for name, hint in hints.items()}
+        # where annotations are texts, __required_keys__ does not see what is written around a type
+        told = {name: getattr(typing.get_origin(hint), "_name", "") for name, hint in hints.items()}
+        return {name: (hint, told[name] != "NotRequired" and (told[name] == "Required" or name in kind.__required_keys__))
+                for name, hint in hints.items()}
     return None
+
+
+def _json_of(part: Any) -> Any:
+    """A part of a Literal as JSON has it."""
+    return part.value if isinstance(part, enum.Enum) else part
+
+
+def _is_same(value: Any, part: Any) -> bool:
+    """Whether a JSON value is a part of a Literal. Python's 1 and True are equal, those of JSON are not."""
+    return bool(value == _json_of(part)) and isinstance(value, bool) == isinstance(_json_of(part), bool)
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -143,6 +156,8 @@ def convert(value: Any, kind: Any) -> Any:
         return kind.model_validate(value)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    if origin is Literal:
+        return next((part for part in parts if _is_same(value, part)), value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if origin in _UNIONS:
@@ -158,7 +173,7 @@ def convert(value: Any, kind: Any) -> Any:
     if origin is dict and parts:
         return {name: convert(v, parts[1]) for name, v in value.items()}
     fields = _fields(kind)
-    if fields and isinstance(value, Mapping):
+    if fields is not None and isinstance(value, Mapping):
         made = {name: convert(v, fields[name][0]) for name, v in value.items() if name in fields}
         return kind(**made)
     return value
@@ -175,21 +190,30 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, kind)
     if kind in (int, float):
         return isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
+    if getattr(origin, "_name", "") in ("Required", "NotRequired"):
+        return _fits(value, parts[0])
+    if origin in _UNIONS:
+        return any(_fits(value, part) for part in parts)
     if origin is Literal:
-        return value in parts
+        return any(_is_same(value, part) for part in parts)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return any(value == member.value for member in kind)
+        return any(_is_same(value, member) for member in kind)
+    if origin is tuple and parts and parts[-1] is not Ellipsis:
+        return isinstance(value, list) and len(value) == len(parts) and all(map(_fits, value, parts))
     if (origin or kind) in (list, tuple, set):
-        return isinstance(value, list) and (not parts or origin is tuple or all(_fits(v, parts[0]) for v in value))
+        return isinstance(value, list) and (not parts or all(_fits(v, parts[0]) for v in value))
     if _is_pydantic(kind):
         try:
             kind.model_validate(value)
         except ValueError:
             return False
         return True
-    if fields := _fields(kind):
-        return isinstance(value, Mapping) and all(name in value for name, (_, needed) in fields.items() if needed)
-    return isinstance(value, Mapping) if (origin or kind) is dict else True
+    if (fields := _fields(kind)) is not None:
+        return (isinstance(value, Mapping) and all(name in value for name, (_, needed) in fields.items() if needed)
+                and all(name in fields and _fits(v, fields[name][0]) for name, v in value.items()))
+    if (origin or kind) is dict:
+        return isinstance(value, Mapping) and (not parts or all(_fits(v, parts[1]) for v in value.values()))
+    return True
 
 
 class Tool:
@@ -230,7 +254,7 @@ class Tool:
             kind = hints.get(parameter.name, Any)
             self._kinds[parameter.name] = kind
             properties[parameter.name] = schema = definitions.schema(kind)
-            told = re.search(rf"^\s*{parameter.name}\s*(?:\([^)]*\))?:\s*(.+)$", doc, re.M)
+            told = re.search(rf"^\s*{parameter.name}\s*(?:\([^)]*\))?:[ \t]*(\S.*)$", doc, re.M)
             if told and "description" not in schema:
                 schema["description"] = told[1].strip()
             if parameter.default is parameter.empty:

@@ -207,6 +207,8 @@ class Session(Owner):
         """
         def call(address: int) -> "numpy.typing.NDArray[numpy.float32]":
             n = lib.duet_logits_count(address)
+            if not n:
+                raise error_of(_abi.DUET_ERR_STATE, "logits: want a decode before that keeps some, got none")
             row = lib.duet_logits(address, i if i >= 0 else n + i)
             if not row:
                 raise error_of(_abi.DUET_ERR_STATE, f"logits: want a row of -{n}..{n - 1} of the last decode, got {i}")
@@ -418,6 +420,8 @@ def new_sampler(model: Model, sampler: Optional[Sampler], seed: Optional[int], g
         grammar = model.grammar(schema=schema)
     if sampler is None:
         return Sampler(seed, grammar=grammar, **sampling)
+    if not isinstance(sampler, Sampler):
+        raise error_of(_abi.DUET_ERR_ARG, f"sampler: want a Sampler, got {type(sampler).__name__}")
     if seed is not None or sampling:
         raise error_of(_abi.DUET_ERR_ARG, "want a sampler, or a seed and parameters of a new one, got both")
     sampler._begin_text(grammar)
@@ -524,7 +528,12 @@ class Steps(Owner, Generic[E]):
             raise
 
     async def _take_async(self) -> Optional[E]:
-        return None if self._is_over else await run_async(self._locked_step, self._session._stop, self._absorb)
+        try:
+            return None if self._is_over else await run_async(self._locked_step, self._session._stop, self._absorb)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a cancelled task's, also one between two calls of the library
+                self.close()
+            raise
 
     def _locked_step(self) -> E:
         with using(*self._used()):
