@@ -8,13 +8,23 @@ It starts bin/bench several times and counts what was chosen, then lets AMX and 
 import argparse
 import collections
 import json
+import os
 import statistics
 import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def bench(options, *more):
     command = [options.bench, "-m", options.model, "-p", str(options.prompt), "-n", "0", "-r", "1", "--json", *more]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"choices: {error}")
+    if done.returncode:
+        sys.exit(done.stderr.strip() or f"choices: {options.bench} ended with {done.returncode}")
+    return json.loads(done.stdout)
 
 
 def main():
@@ -23,7 +33,7 @@ def main():
     parser.add_argument("-p", "--prompt", type=int, default=256)
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--bench", default="bin/bench")
+    parser.add_argument("--bench", default=os.path.join(ROOT, "bin", "bench"))
     options = parser.parse_args()
     counts = collections.defaultdict(collections.Counter)
     for _ in range(options.starts):

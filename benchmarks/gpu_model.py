@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicts the speed of an 8B model on cards that nobody here has, from counts of what the kernels do. A model, not a measurement.
 
-    gpu_model.py                 the tables of docs/gpu_internals.md ("A model of the card"), from benchmarks/gpu_counts.json and gpu_cards.json
+    gpu_model.py                 the tables of docs/gpu_model.md, from benchmarks/gpu_counts.json and gpu_cards.json
     gpu_model.py --check DOC     fails when DOC does not hold the tables as they are computed now; --write DOC puts them there
     gpu_model.py --card NAME     one card: every launch of a token with its times; NAME as in gpu_cards.json ("RTX 4090")
     gpu_model.py --beside TEXT FORMAT BATCH CONTEXT     one line for tests/gpu.sh: what is predicted for the card that TEXT names
@@ -394,9 +394,13 @@ def beside(counts, cards, text, kind, batch, context):
 def main():
     counts, cards = load('gpu_counts.json'), load('gpu_cards.json')
     if len(sys.argv) == 3 and sys.argv[1] == '--card':
+        if sys.argv[2] not in cards['cards']:
+            sys.exit(f'no card {sys.argv[2]}: there are {", ".join(cards["cards"])}')
         return show_card(counts, cards, sys.argv[2])
     if len(sys.argv) == 6 and sys.argv[1] == '--beside':
         return print(beside(counts, cards, *sys.argv[2:]))
+    if len(sys.argv) > 1 and (len(sys.argv) != 3 or sys.argv[1] not in ('--check', '--write')):
+        sys.exit(__doc__.split('\n\n')[1])
     made = {name: '\n'.join(lines) for name, lines in tables(counts, cards).items()}
     if len(sys.argv) == 3:
         with open(sys.argv[2], encoding='utf-8') as f:

@@ -53,7 +53,10 @@ class Server:
             command = [args.llama_server, *common, "-np", str(args.slots), "-c", str(n_ctx * args.slots), "-tb",
                        str(args.threads), "--no-webui"]
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        try:
+            self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        except OSError as error:
+            sys.exit(f"{name} did not start: {error}")
         end = time.monotonic() + 120
         while time.monotonic() < end:
             with contextlib.suppress(OSError):
@@ -197,7 +200,7 @@ def measure_speed(args):
                 used, start = s.seconds(), time.perf_counter()
                 answers = together([lambda p=p: s.stream(completion(p, args.gen)) for p in prompts])
                 wall, used = time.perf_counter() - start, s.seconds() - used
-                # the same prompts again and one token: what a token after the first costs is the difference
+                # other prompts of that length and one token: what a token after the first costs is the difference
                 prompts = [prompt_of(args.prompt) for _ in range(n)]
                 only = s.seconds()
                 together([lambda p=p: s.stream(completion(p, 1)) for p in prompts])
@@ -455,6 +458,10 @@ def main():
         parser.error(f"--only: want some of {', '.join(ALL)}")
     if bool(args.model) == bool(args.synthetic):
         parser.error("want -m FILE or --synthetic SHAPE:FORMAT")
+    if args.model and not os.path.exists(args.model):
+        sys.exit(f"{args.model}: no such file")
+    if min(args.reps, args.threads, args.slots, args.prompt, args.gen - 1, *args.clients) < 1:
+        parser.error("want 2 or more of -n, and 1 or more of -p, -r, -t, --slots and --clients")
     random.seed(1)
     prompt_of.n_vocab = args.vocab
     git = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
@@ -466,7 +473,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if args.synthetic:
             args.model = os.path.join(folder, "synthetic.gguf")
-            subprocess.run([args.bench, "--synthetic", args.synthetic, "--save", args.model], check=True)
+            if subprocess.run([args.bench, "--synthetic", args.synthetic, "--save", args.model]).returncode:
+                sys.exit(1)  # bench said why
         for name in wanted:
             ALL[name](args)
 

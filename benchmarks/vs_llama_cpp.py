@@ -41,13 +41,13 @@ def peak_bytes():
     return 0
 
 
-def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
+def measure_llama(path, prompts, n_gen, depth, n_threads, batches, flash):
     """Runs in its own process; prints one JSON object."""
     import llama_cpp as lc
 
     silent = lc.llama_log_callback(lambda level, text, user: None)
     lc.llama_log_set(silent, ctypes.c_void_p(0))
-    base = peak_bytes()
+    base, n_prompt = peak_bytes(), max(prompts)
     lc.llama_backend_init()
     start = time.perf_counter()
     model_params = lc.llama_model_default_params()
@@ -105,22 +105,31 @@ def measure_llama(path, n_prompt, n_gen, depth, n_threads, batches, flash):
     decode(n_prompt, BATCH)
     first_token = time.perf_counter() - start
     timed(2, 1)
-    result = {f"pp{n_prompt}": n_prompt / timed(n_prompt, BATCH), "tg": n_gen / timed(n_gen, 1), "first_token": first_token,
-              "peak": peak_bytes() - base, "version": lc.__version__, "system": lc.llama_print_system_info().decode()}
+    result = {f"pp{n}": statistics.median(n / timed(n, BATCH) for _ in range(9 if n < 32 else 1)) for n in prompts}
+    result.update({"tg": n_gen / timed(n_gen, 1), "first_token": first_token, "peak": peak_bytes() - base, "version": lc.__version__,
+                   "system": lc.llama_print_system_info().decode()})
     result.update({f"tg{n}": together(n) for n in batches})
     print(json.dumps(result))
 
 
 def run_json(command):
-    """Returns the JSON that a program prints, and the peak of its resident memory in bytes."""
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+    """Returns the JSON that a program prints, and the peak of its resident memory in bytes; or None and why there is none."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as told:
+        try:
+            process = subprocess.Popen(command, stdout=out, stderr=told)
+        except OSError as error:
+            return None, str(error)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            return None, 0
+            told.seek(0)
+            lines = told.read().decode(errors="replace").split("\n")
+            return None, next((line for line in reversed(lines) if line.strip()), f"it ended with {process.returncode}")
         out.seek(0)
-        return json.load(out), usage.ru_maxrss * 1024
+        try:
+            return json.load(out), usage.ru_maxrss * 1024
+        except ValueError as error:
+            return None, f"no JSON: {error}"
 
 
 def groups_of(prompts, args):
@@ -140,6 +149,8 @@ def measure_peer(program, path, prompts, args):
         if args.depth:
             tests = ["-p", "0", "-n", "0", "-gp", f"{args.depth},{n_gen}"] if is_ik else tests + ["-d", str(args.depth)]
         out, peak = run_json([*program, "-m", path, *tests, "-t", str(args.threads), "-r", str(reps), "-o", "json"])
+        if out is None:
+            result["why"] = peak
         for test in out or []:
             result["tg" if test["n_gen"] else f"pp{test['n_prompt']}"] = statistics.median(test["samples_ts"])
             result.update(version=test["build_commit"], peak=max(result["peak"], peak))
@@ -154,11 +165,11 @@ def measure_peer(program, path, prompts, args):
 def measure_duet(path, prompts, args):
     result = {"choices": []}
     for lengths, n_gen, reps in groups_of(prompts, args):
-        out, _ = run_json([args.bench, "--json", "-m", path, "-d", str(args.depth), "-t", str(args.threads), "--cpu-isa", args.cpu_isa,
+        out, why = run_json([args.bench, "--json", "-m", path, "-d", str(args.depth), "-t", str(args.threads), "--cpu-isa", args.cpu_isa,
                            *["--fast"] * args.fast, "-r", str(reps), "-p", ",".join(map(str, lengths or [0])), "-n", str(n_gen),
                            "--batch", ",".join(map(str, [1] + args.batch * bool(n_gen)))])
         if out is None:
-            sys.exit("bench failed")
+            sys.exit(why)
         result.update(version=out["duet"], system=out["device"], choices=result["choices"] + out["choices"],
                       first_token=max(result.get("first_token", 0), out["first_token_s"]), peak=max(result.get("peak", 0), out["peak_bytes"]))
         for test in out["tests"]:
@@ -187,15 +198,19 @@ def compare(path, label, args):
         for name, ways in peers.items():
             for i, way in enumerate(ways):
                 if isinstance(way, int):
-                    worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", str(max(prompts or [1])), "-n", str(args.gen),
+                    worker = [sys.executable, os.path.abspath(__file__), "--worker", path, "-p", ",".join(map(str, prompts or [1])), "-n", str(args.gen),
                               "-d", str(args.depth), "-t", str(args.threads), f"--flash={way}",
                               *(["--batch", ",".join(map(str, args.batch))] if args.batch else [])]
-                    theirs[name][i].append(run_json(worker)[0] or {})
+                    out, why = run_json(worker)
+                    theirs[name][i].append(out or {"why": why})
                 else:
                     theirs[name][i].append(measure_peer(way, path, prompts, args))
     size = os.path.getsize(path)
     print(f"\n{label}: {size / 1e6:.0f} MB, {args.threads} threads, generated {args.gen}, depth {args.depth}, {args.reps} turns, --cpu-isa {args.cpu_isa}")
-    versions = [f"{name} {next((run['version'] for runs in ways for run in runs if 'version' in run), '(failed)')}" for name, ways in theirs.items()]
+    versions = []
+    for name, ways in theirs.items():
+        turns = [run for runs in ways for run in runs]
+        versions.append(f"{name} {next((run['version'] for run in turns if 'version' in run), '') or '(failed: ' + turns[0].get('why', 'nothing told') + ')'}")
     print(f"Duet {ours[0]['version']} ({ours[0]['system']}); {'; '.join(versions)}")
     print(f"\n| {label} | Duet |{''.join(f' {name} | ratio |' for name in peers)}\n|---|---:|{'---:|---:|' * len(peers)}")
     rows = [*((f"{n} tokens, tok/s", f"pp{n}", 1, "%.1f") for n in prompts), ("generation, tok/s", "tg", 1, "%.2f"),
@@ -250,17 +265,20 @@ def main():
     parser.add_argument("--flash", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return measure_llama(args.worker, args.prompt[0], args.gen, args.depth, args.threads, args.batch, args.flash)
+        return measure_llama(args.worker, args.prompt, args.gen, args.depth, args.threads, args.batch, args.flash)
     if args.batch and args.depth:
         parser.error("--batch starts from an empty context: want no --depth")
     if not args.model and not args.synthetic:
         parser.error("want -m FILE or --synthetic SHAPE:FORMAT")
+    if min(args.reps, args.inner, args.threads) < 1:
+        parser.error("want 1 or more of -r, --inner and -t")
     for path in args.model:
         compare(path, os.path.basename(path), args)
     for spec in args.synthetic:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "synthetic.gguf")
-            subprocess.run([args.bench, "--synthetic", spec, "--save", path], check=True)
+            if subprocess.run([args.bench, "--synthetic", spec, "--save", path]).returncode:
+                sys.exit(1)    # bench said why
             compare(path, "synthetic " + spec, args)
 
 

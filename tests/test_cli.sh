@@ -497,5 +497,38 @@ if [ -e /dev/full ]; then
     holds "full disk: one line" test "$(wc -l <"$dir/err")" = 1
 fi
 
+# ---- benchmarks/*.py ----
+# shellcheck disable=SC2086  # words
+if command -v python3 >/dev/null && [ -z "${WINDOWS:-}" ]; then
+    case_of "choices: no model" 1 "^bench: .*none.gguf" python3 benchmarks/choices.py -m "$dir/none.gguf" --bench "$bin/bench"
+    case_of "choices: no bench" 1 "^choices: .*none" python3 benchmarks/choices.py -m "$model" --bench "$dir/none"
+    compare="python3 benchmarks/vs_llama_cpp.py -n 4 -r 1 --bench $bin/bench"
+    case_of "vs_llama_cpp: no model" 1 "^bench: .*none.gguf" $compare -m "$dir/none.gguf"
+    holds "vs_llama_cpp, no model: one line" test "$(wc -l <"$dir/err")" = 1
+    case_of "vs_llama_cpp: no such format" 1 "^bench: .*no code for this number format" $compare --synthetic tiny:q99
+    holds "vs_llama_cpp, no such format: one line" test "$(wc -l <"$dir/err")" = 1
+    case_of "vs_llama_cpp: no turns" 2 "want 1 or more" $compare -m "$model" -r 0
+    case_of "vs_llama_cpp: peers that fail" 0 "" $compare -m "$model" -p 8 --peer "a=$dir/none" --peer b=false --peer c=true
+    holds "vs_llama_cpp, peers that fail: why" grep -q "a (failed: .*none.*); b (failed: it ended with 1); c (failed: no JSON" "$dir/out"
+    # a package that takes no time
+    mkdir "$dir/package"
+    cat >"$dir/package/llama_cpp.py" <<'END'
+import ctypes, sys, unittest.mock as mock
+told = {"llama_decode": 0, "llama_vocab_n_tokens": 9, "llama_memory_seq_pos_max": -1, "llama_print_system_info": b""}
+sys.modules[__name__] = mock.MagicMock(__version__="1", llama_token=ctypes.c_int32, **{f"{k}.return_value": v for k, v in told.items()})
+END
+    case_of "vs_llama_cpp: the package" 0 "" env PYTHONPATH="$dir/package" $compare -m "$model" -p 8,32
+    holds "vs_llama_cpp, the package: every prompt" test "$(grep -c '^| \(8\|32\) tokens, tok/s | [^|]* | [0-9.]* ([^|]* | [0-9.]* |$' "$dir/out")" = 2
+    case_of "server.py: no model" 1 "none.gguf: no such file" python3 benchmarks/server.py -m "$dir/none.gguf"
+    case_of "server.py: no program" 1 "Duet did not start: .*none" python3 benchmarks/server.py -m "$model" --serve "$dir/none" --only speed
+    for flags in "-n 1" "-r 0" "--clients 0,1"; do
+        case_of "server.py $flags" 2 "want 2 or more of -n" python3 benchmarks/server.py -m "$model" $flags
+    done
+    case_of "gpu_model: no such card" 1 "^no card x: there are .*H200" python3 benchmarks/gpu_model.py --card x
+    for flags in --check "--look docs/gpu_model.md" --help; do
+        case_of "gpu_model $flags" 1 "gpu_model.py --check DOC" python3 benchmarks/gpu_model.py $flags
+    done
+fi
+
 echo "test_cli: $n_cases cases, $n_failed failed"
 [ $n_failed = 0 ]
