@@ -15,13 +15,21 @@ def open_session(path: str) -> duet.Session:
     return model.session(n_seqs=16, cache_tokens=8192, cache_type="f32" if model.info.is_encoder else "f16")
 
 
+def text_of(file: pathlib.Path) -> str:
+    """What cannot be read is left out."""
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def main() -> None:
     if len(sys.argv) not in (4, 5):
         sys.exit(f"usage: {sys.argv[0]} MODEL FOLDER QUESTION [RERANKER]")
     path, folder, question = sys.argv[1:4]
     files = [file for file in sorted(pathlib.Path(folder).rglob("*")) if file.suffix in (".txt", ".md")]
     passages = [(str(file), text) for file in files
-                for text in file.read_text("utf-8", "replace").split("\n\n") if text.strip()]
+                for text in text_of(file).split("\n\n") if text.strip()]
     if not passages:
         sys.exit(f"retrieve: no .txt or .md in {folder}")
     try:

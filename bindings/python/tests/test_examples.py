@@ -50,6 +50,8 @@ def test_retrieve(demo_path: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("numpy")
     (tmp_path / "a.txt").write_text("The cat sat on the mat.\n\nA king lived in a castle.\n")
     (tmp_path / "b.md").write_text("It rained. " * 300)  # longer than the context
+    (tmp_path / "folder.md").mkdir()
+    (tmp_path / "gone.txt").symlink_to("none")
     done = run(demo_path, str(tmp_path), "A king lived in a castle.\n", example="retrieve.py")
     assert done.returncode == 0 and done.stdout.startswith(f"1.000 {tmp_path / 'a.txt'}\nA king lived"), done.stderr
     done = run(demo_path, str(tmp_path), "a king", demo_path, example="retrieve.py")
