@@ -318,7 +318,7 @@ $(BUILD)/desktop: examples/desktop/desktop.cpp runtime.h $(library)
 test: $(BUILD)/tests/all $(BUILD)/tests/test_abi $(BUILD)/tests/chat_model $(stand_ins) $(programs) $(examples)
 	$(BUILD)/tests/all $(test_jobs)
 	$(BUILD)/tests/test_abi
-	RUN=./$(run_path) BIN=$(bin_dir) sh tests/test_cli.sh
+	RUN=./$(run_path) BIN=$(bin_dir) EXAMPLES=$(BUILD)/examples sh tests/test_cli.sh
 	if command -v python3 >/dev/null; then python3 tests/test_cli_chat.py ./$(run_path) $(bin_dir) $(BUILD)/tests/chat_model; \
 	    else echo "skipped: tests/test_cli_chat.py: no python3"; fi
 	sh tests/smoke.sh $(bin_dir) ./$(run_path)

@@ -43,6 +43,7 @@ static int talk(duet_chat* chat, duet_sampler* sampler) {
     char line[4096];
     signal(SIGINT, on_stop);
     while (fputs("> ", stdout) != EOF && fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
+        if (strlen(line) == sizeof line - 1 && !strchr(line, '\n')) return failed("chat", "a line is too long");
         if (duet_chat_add(chat, "user", line, strcspn(line, "\n")) != DUET_OK || answer(chat, sampler) != DUET_OK)
             return failed("chat", duet_chat_error(chat));
     }

@@ -35,5 +35,6 @@ int main(int argc, char** argv) {
     duet_sampler_free(sampler);       /* each accepts NULL */
     duet_session_free(session);
     duet_model_free(model);
-    return error ? 1 : puts("") == EOF;
+    puts("");
+    return error || fflush(stdout) != 0 || ferror(stdout); /* a full disk is an error, too */
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # tests/test_cli.sh: behaviour of run, logits, perplexity, bench and quantize as programs: flags, wrong inputs, exit codes, what goes where.
-# Needs nothing but the built tools: the model is a synthetic one that bench writes. RUN and BIN name other builds' programs.
+# Needs nothing but the built tools: the model is a synthetic one that bench writes. RUN and BIN name other builds' programs,
+# EXAMPLES the folder of the examples.
 # WINDOWS=1: they are programs of Windows, under Wine (tests/windows.sh). Prints one line per failed case; exit code 0 when there is none.
 run=${RUN:-./run}
 bin=${BIN:-bin}
@@ -495,6 +496,15 @@ done
 if [ -e /dev/full ]; then
     case_of "quantize: full disk" 1 "/dev/full: writing failed: No space" "$quantize" "$dir/q/in.gguf" /dev/full Q4_0 -q
     holds "full disk: one line" test "$(wc -l <"$dir/err")" = 1
+fi
+
+# ---- examples ----
+if [ -n "${EXAMPLES:-}" ]; then
+    head -c 5000 /dev/zero | tr '\0' a >"$dir/long"
+    case_of "chat.c: a line longer than its buffer" 1 "^chat: a line is too long" sh -c '"$1" "$2" chatml <"$3"' - "$EXAMPLES/chat" "$model" "$dir/long"
+    if [ -e /dev/full ]; then
+        case_of "complete.c: full disk" 1 "" sh -c '"$1" models/demo.gguf a >/dev/full' - "$EXAMPLES/complete"
+    fi
 fi
 
 # ---- benchmarks/*.py ----
