@@ -32,7 +32,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests'))
 import gpu_replay  # noqa: E402
 import gpu_report  # noqa: E402
-from gpu_model import NONE  # noqa: E402
+from gpu_model import NONE, load  # noqa: E402
 
 FORMATS = ('q4_0', 'q4_K', 'q8_0', 'f16', 'q4_0-fast', 'f16-fast')    # -fast: prompts in mode fast
 # Tokens of a sequence, sequences, positions. apart: norms are launches of their own, as where launches start early, and in a walk.
@@ -351,7 +351,7 @@ def show(table, chip):
         return print(f'{chip}: not counted in benchmarks/gpu_counts.json (make gpu-counts TARGETS={chip})')
     print(f'{chip}: of one block (decoding: one token at 512 positions; matmul and attention of prompts: 512 tokens)')
     print(f'{"kernel":22} {"format":8} {"grid":>12} regs  instr/warp  bytes asked  sectors (least)  bank passes  barriers  waits w/o  bytes a wait  classes')
-    seen = set()
+    seen, warp = set(), load('gpu_cards.json')['chips'][chip]['warp']
     for kind, cases in table['launches'][chip].items():
         for case in ('1x512', '16x512', 'p512'):
             for key, grid, _ in cases.get(case, []):
@@ -359,8 +359,8 @@ def show(table, chip):
                 if key in seen:
                     continue
                 seen.add(key)
-                n_warps = -(-grid[3] // 32)
-                weights, other = c.get('trips of weights', 0), c.get('trips', 0)
+                n_warps = -(-grid[3] // warp)
+                weights, other = c.get('trips of weights', 0), c.get('trips', 0) + c.get('trips of scalars', 0)
                 top = ', '.join(f'{k} {100 * n / c["instructions"]:.0f} %' for k, n in sorted(c['classes'].items(), key=lambda e: -e[1])[:6])
                 sectors = f'{c["sectors"]} ({c["least sectors"]})' if 'sectors' in c else '-'
                 passes = f'{c["bank passes"] / max(c["least passes"], 1):.2f}x' if 'bank passes' in c else '-'
@@ -371,6 +371,8 @@ def show(table, chip):
 
 
 def main():
+    if len(sys.argv) < 4:
+        sys.exit(__doc__.split('\n\n')[1])
     if sys.argv[1] == '--print':
         return show(read(sys.argv[2]), sys.argv[3])
     if sys.argv[1] == '--registers':

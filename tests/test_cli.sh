@@ -534,6 +534,10 @@ END
     for flags in "-n 1" "-r 0" "--clients 0,1"; do
         case_of "server.py $flags" 2 "want 2 or more of -n" python3 benchmarks/server.py -m "$model" $flags
     done
+    case_of "gpu_counts --print" 0 "" python3 benchmarks/gpu_counts.py --print benchmarks/gpu_counts.json gfx942
+    row=$(sed -n 's/^| gfx942 | Q4_0, matvec_q4_0 [0-9x]* | \([0-9]*\) | \([0-9,]*\) | .* | \([0-9]*\) |$/\1 *\2 .* \3 /p' docs/gpu_model.md | tr -d ,)
+    holds "gpu_counts --print, warps of 64: as docs/gpu_model.md has it" grep -q "^matvec_q4_0 * q4_0 .* $row" "$dir/out"
+    case_of "gpu_counts --help" 1 "gpu_counts.py --print TABLE CHIP" python3 benchmarks/gpu_counts.py --help
     case_of "gpu_model: no such card" 1 "^no card x: there are .*H200" python3 benchmarks/gpu_model.py --card x
     for flags in --check "--look docs/gpu_model.md" --help; do
         case_of "gpu_model $flags" 1 "gpu_model.py --check DOC" python3 benchmarks/gpu_model.py $flags
