@@ -147,6 +147,17 @@ def test_choose_and_accept(session: duet.Session) -> None:
         session.generate("a", max_token=5)
 
 
+def test_arrays_are_ids_and_states_to_a_type_checker_too(session: duet.Session, model: duet.Model) -> None:
+    import numpy as np
+
+    ids = np.array([1, 2, 3], np.int32)
+    session.decode(ids)
+    assert session.reuse(ids[:2]) == 2 and model.detokenize(ids) == model.detokenize([1, 2, 3])
+    session.load(np.frombuffer(session.save(), np.uint8))
+    assert session.ids() == [1, 2] and session.generate(ids[2:], max_tokens=1, seed=1).read()
+    assert np.array_equal(session.embed([ids, ids])[0], session.embed([[1, 2, 3]])[0])
+
+
 def test_numbers_of_numpy(session: duet.Session, model: duet.Model) -> None:
     numpy = pytest.importorskip("numpy")
     with model.session(n_seqs=2) as two:

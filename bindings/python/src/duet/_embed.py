@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple, Union
 
 from . import _abi
 from ._core import defaults, error_of, int32s, lib
-from ._model import counted, encode
+from ._model import Ids, counted, encode
 
 if TYPE_CHECKING:
     import numpy
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Filled = Tuple[numpy.typing.NDArray[numpy.float32], Callable[[], None]]
 
-Texts = Union[Sequence[str], Sequence[Sequence[int]]]
+Texts = Union[Sequence[str], Sequence[Ids]]
 POOLING = ("file", "mean", "cls", "last")  # in the order of DUET_POOL_...
 
 

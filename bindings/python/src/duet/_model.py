@@ -16,6 +16,9 @@ from ._core import (DuetError, Handle, Owner, defaults, error_of, int32s, lib, r
 from ._schema import json_schema
 
 if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+
     from ._chat import Chat
     from ._session import Session
 
@@ -23,7 +26,8 @@ Progress = Callable[[float], Any]
 Log = Callable[[str], None]
 Schema = Any  # a text, a mapping or a type; type checkers have no name for what Optional[int] and Literal["a"] are
 PathLike = Union[str, "os.PathLike[str]"]
-Buffer = Union[bytes, bytearray, memoryview]
+Buffer = Union[bytes, bytearray, memoryview, "numpy.typing.NDArray[Any]"]
+Ids = Union[Sequence[int], "numpy.typing.NDArray[numpy.integer[Any]]"]
 
 CACHE_TYPES = {"f16": _abi.DUET_CACHE_F16, "f32": _abi.DUET_CACHE_F32, "q8_0": _abi.DUET_CACHE_Q8_0}
 
@@ -60,7 +64,7 @@ def path_bytes(path: PathLike) -> bytes:
     return name
 
 
-def bytes_of(data: Buffer) -> bytes:
+def bytes_of(data: Any) -> bytes:
     return data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
@@ -517,7 +521,7 @@ class Model(Owner):
                     return ids[:n.value]
                 n_max = n.value
 
-    def detokenize_bytes(self, ids: Sequence[int], *, special: bool = False) -> bytes:
+    def detokenize_bytes(self, ids: Ids, *, special: bool = False) -> bytes:
         """The bytes of ids, which may end inside a character. special: control tokens are written as their names."""
         given = int32s(ids)
         n_max, n = 16 * len(ids) + 16, ctypes.c_size_t()
@@ -531,7 +535,7 @@ class Model(Owner):
                     return out.raw[:n.value]
                 n_max = n.value
 
-    def detokenize(self, ids: Sequence[int], *, special: bool = False) -> str:
+    def detokenize(self, ids: Ids, *, special: bool = False) -> str:
         """The text of ids; bytes that are no UTF-8 become U+FFFD."""
         return decode(self.detokenize_bytes(ids, special=special))
 

@@ -12,7 +12,7 @@ from . import _abi
 from ._core import (ArgumentError, CancelledError, DuetError, Handle, Owner, StateError, defaults, error_of, int32s, lib,
                     run, run_async, sized, using)
 from ._embed import Texts, absorb_at_once, embedding_of, scoring_of
-from ._model import Buffer, Grammar, Model, Sampler, Schema, bytes_of, decode, session_params, strings
+from ._model import Buffer, Grammar, Ids, Model, Sampler, Schema, bytes_of, decode, session_params, strings
 from ._schema import convert
 
 if TYPE_CHECKING:
@@ -152,20 +152,20 @@ class Session(Owner):
 
     # ---- sequences ----
 
-    def decode(self, ids: Sequence[int], *, seq: Union[int, Sequence[int]] = 0, pos: Optional[Sequence[int]] = None,
+    def decode(self, ids: Ids, *, seq: Union[int, Ids] = 0, pos: Optional[Ids] = None,
                logits: Union[None, bool, Sequence[bool]] = None) -> None:
         """Runs the model on tokens and appends them to their sequences. logits: for which of them logits are kept:
         None: for the last one; True: for all; or one value for each. After an interrupt the sequence holds the pieces
         of max_batch tokens that were finished."""
         run(self._decoding(ids, seq, pos, logits), self._stop, lambda: self._absorb(last_of(seq)))
 
-    async def decode_async(self, ids: Sequence[int], *, seq: Union[int, Sequence[int]] = 0,
-                           pos: Optional[Sequence[int]] = None,
+    async def decode_async(self, ids: Ids, *, seq: Union[int, Ids] = 0,
+                           pos: Optional[Ids] = None,
                            logits: Union[None, bool, Sequence[bool]] = None) -> None:
         """decode() without blocking the event loop."""
         await run_async(self._decoding(ids, seq, pos, logits), self._stop, lambda: self._absorb(last_of(seq)))
 
-    def _decoding(self, ids: Sequence[int], seq: Union[int, Sequence[int]], pos: Optional[Sequence[int]],
+    def _decoding(self, ids: Ids, seq: Union[int, Ids], pos: Optional[Ids],
                   logits: Union[None, bool, Sequence[bool]]) -> Callable[[], None]:
         n = len(ids)
         wanted: Any = logits if logits is None or hasattr(logits, "__len__") else [logits] * n
@@ -294,7 +294,7 @@ class Session(Owner):
         n = self.length(seq)
         return self._call(call)
 
-    def reuse(self, ids: Sequence[int], *, seq: int = 0) -> int:
+    def reuse(self, ids: Ids, *, seq: int = 0) -> int:
         """Shortens a sequence to what it has in common with the beginning of ids, as far as it can go back; gives its
         length."""
         given = int32s(ids)
@@ -339,7 +339,7 @@ class Session(Owner):
 
     # ---- texts ----
 
-    def generate(self, prompt: Union[None, str, Sequence[int]] = None, *, max_tokens: int = -1,
+    def generate(self, prompt: Union[None, str, Ids] = None, *, max_tokens: int = -1,
                  stop: Sequence[str] = (), seq: int = 0, ignore_end: bool = False, special: bool = False,
                  sampler: Optional[Sampler] = None, seed: Optional[int] = None, grammar: Optional[Grammar] = None,
                  schema: Optional[Schema] = None, **sampling: float) -> "Generation":
@@ -358,7 +358,7 @@ class Session(Owner):
         >>> story.text[:9], story.stop_reason.name
         (', a brave', 'LIMIT')
         """
-        ids: Sequence[int] = ()
+        ids: Ids = ()
         if isinstance(prompt, str):
             ids = self.model.tokenize(prompt, bos=self.length(seq) == 0)
         elif prompt is not None:
@@ -380,7 +380,7 @@ class Session(Owner):
             self.decode([last], seq=seq)
             return Generation(self, chosen, ids, params, schema)
 
-    async def generate_async(self, prompt: Union[None, str, Sequence[int]] = None, **params: Any) -> "Generation":
+    async def generate_async(self, prompt: Union[None, str, Ids] = None, **params: Any) -> "Generation":
         """generate() where a schema is large: compiling one may take 0.1 s."""
         return await run_async(lambda: self.generate(prompt, **params))
 
@@ -565,7 +565,7 @@ class Generation(Steps[TokenEvent]):
     After Ctrl-C, or when the task is cancelled, the text is at its end, and the session can be used further.
     """
 
-    def __init__(self, session: Session, sampler: Sampler, ids: Sequence[int], params: _abi.duet_generate_params,
+    def __init__(self, session: Session, sampler: Sampler, ids: Ids, params: _abi.duet_generate_params,
                  schema: Optional[Schema]) -> None:
         self._session, self._sampler, self._schema = session, sampler, schema
         self._seq = params.seq
