@@ -383,6 +383,23 @@ def test_a_client_that_reads_gets_events_of_any_size(start, known_file):
     assert text.count('"finish_reason":"length"') == 2
 
 
+def test_answers_with_many_log_probabilities_hold_no_stream_up(start, known_file):
+    # as JSON they take seconds
+    server = start(known_file, "--slots", "17")
+    running, ends, gaps = stream(server, {**ENDLESS, "max_tokens": 3900}), [], []
+    body = {**ENDLESS, "max_tokens": 2000, "n": 16, "logprobs": 20}
+    asked = threading.Thread(target=lambda: ends.append(server.post("/v1/completions", body)))
+    asked.start()
+    last = time.monotonic()
+    for line in running.lines:
+        if line:
+            gaps.append(time.monotonic() - last)
+            last += gaps[-1]
+    asked.join()
+    assert ends[0].status_code == 200 and len(gaps) > 2000
+    assert max(gaps) < 0.5, max(gaps)
+
+
 def test_one_log_line_for_each_request_without_prompts_or_keys(start, known_file):
     server = start(known_file, "--log-json", "--api-key", "sesame", "--alias", "known")
     headers = {"Authorization": "Bearer sesame", "X-Request-Id": "mine-1"}

@@ -411,6 +411,8 @@ void http_exchange::finish() {
     end_once();
     post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
 }
+void http_exchange::run_aside(std::function<void()> work) { asio::post(connection_->server_.large, std::move(work)); }
+
 
 void http_exchange::on_gone(std::function<void()> callback) {
     connection_->post([callback = std::move(callback)](http_connection& c) {

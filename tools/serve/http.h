@@ -41,6 +41,8 @@ class http_exchange {
     // every 10 s, from the time that expects_stream was called.
     void expects_stream(const char* content_type, const std::string& keep_alive_text);
     void write(const std::string& piece);
+    // Runs work that takes long on the thread of large bodies.
+    void run_aside(std::function<void()> work);
     void finish();
     // Called once, on the thread of the connections, when the client has left before its answer was complete.
     void on_gone(std::function<void()> callback);

@@ -48,7 +48,11 @@ void reply::take(size_t i_job, answer_event e) {
         if (n_left_ == 0) text += last();
         exchange->write(std::move(text));
         if (n_left_ == 0) exchange->finish();
-    } else if (n_left_ == 0) exchange->answer(200, dump(whole()));
+    } else if (n_left_ == 0) {
+        // Thousands of log probabilities take seconds as JSON, for which no other answer waits.
+        const auto work = [self = shared_from_this()] { self->exchange->answer(200, dump(self->whole())); };
+        common.n_logprobs < 0 ? work() : exchange->run_aside([=, this] { answer_with(exchange, work); });
+    }
 }
 
 // One answer has failed, or was cancelled because its client has left or the server ends: the others end, too.

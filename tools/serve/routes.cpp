@@ -223,8 +223,7 @@ void answer_request(server& s, const exchange_ptr& exchange) {
         }
         return exchange->answer(204, "");
     }
-    auto fail = [&](const api_error& e) { exchange->answer(e.status, error_of_route(exchange->request.path, e)); };
-    try {
+    answer_with(exchange, [&] {
         if (found->get) return found->get(s, exchange);
         const json body = parse_body(std::exchange(exchange->request.body, ""));
         if (const auto name = fields(body).text("model")) check_name(s, *name);
@@ -234,4 +233,11 @@ void answer_request(server& s, const exchange_ptr& exchange) {
     } catch (const std::exception& e) { fail({500, e.what()}); }
 }
 
+    });
+}
+
+void answer_with(const exchange_ptr& exchange, const std::function<void()>& work) {
+    auto fail = [&](const api_error& e) { exchange->answer(e.status, error_of_route(exchange->request.path, e)); };
+    try {
+        work();
 }  // namespace serve

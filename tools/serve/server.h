@@ -194,6 +194,8 @@ post_route post_ollama_chat, post_ollama_generate, post_ollama_show;
 void check_request(server& s, const http_place& place, const exchange_ptr& exchange, int status,
                    const std::string& message);
 // Answers a whole request.
+// Runs what answers a request; what it throws is the answer.
+void answer_with(const exchange_ptr& exchange, const std::function<void()>& work);
 void answer_request(server& s, const exchange_ptr& exchange);
 // An error in the shape that the clients of a route know.
 std::string error_of_route(std::string_view path, const api_error& e);
