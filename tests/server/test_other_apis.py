@@ -1,4 +1,6 @@
 """The interfaces of Anthropic and Ollama, asked through their own packages."""
+import json
+
 import anthropic
 import ollama
 import pytest
@@ -187,6 +189,19 @@ def test_ollama_embeds(known, demo):
     for server, fields, want in ((demo, {}, 501), (known, {"input": ""}, 400), (known, {"model": "other"}, 404)):
         answer = server.post("/api/embed", {"input": "a", **fields})
         assert answer.status_code == want and answer.json()["error"] and len(answer.json()) == 1
+
+
+def test_a_response_that_ends_while_it_thinks_is_the_same_streamed(known):
+    for limit, kinds in ((1, ["reasoning"]), (2, ["reasoning"]), (50, ["reasoning", "message"])):
+        body = {"input": "hi", "max_output_tokens": limit, "chat_template_kwargs": {"enable_thinking": True}, **COLD}
+        whole = known.post("/v1/responses", body).json()
+        lines = known.post("/v1/responses", {**body, "stream": True}).text.splitlines()
+        streamed = json.loads([line for line in lines if line.startswith("data: ")][-1][6:])["response"]
+        for told in (whole, streamed):
+            assert [item["type"] for item in told["output"]] == kinds
+            assert told["status"] == ("completed" if limit == 50 else "incomplete")
+    (only,) = known.post("/v1/responses", {"input": "hi", **script(9)}).json()["output"]
+    assert only["type"] == "message" and only["content"][0]["text"] == ""
 
 
 def test_ollama_has_one_answer_and_no_limit_of_its_own(known):

@@ -89,8 +89,7 @@ class response_reply : public reply {
 
     json whole() override {
         tell_whole();
-        const collected_answer& a = answers[0];
-        if (!common.is_stream && a.text.empty() && a.calls.empty()) piece(0, {DUET_CHAT_TEXT, -1, ""});
+        if (items_.empty() && item_.is_null()) piece(0, {DUET_CHAT_TEXT, -1, ""});
         close(status());
         return response(status());
     }
