@@ -253,10 +253,7 @@ class tool_args {
                     row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
                 }
             }
-            if (row.back() < best_distance) {
-                best_distance = row.back();
-                best = known;
-            }
+            if (row.back() < best_distance) best_distance = row.back(), best = known;
         };
         for (const option& opt : options_)
             for (const std::string& known : opt.names) try_name(known);

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from conftest import DEMO, SERVE
 from test_cache import ids
 from test_life import completion, stream
@@ -172,6 +174,67 @@ def test_a_model_that_makes_only_vectors(start, tmp_path):
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"})):
         answer = server.post(path, body)
         assert answer.status_code == 400 and "/v1/embeddings" in answer.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory):
+    """A model with a head, which is an encoder, and one that is asked as a decoder."""
+    files = []
+    for name in ("bert-reranker", "qwen3-reranker"):
+        files.append(str(tmp_path_factory.mktemp("rerank") / f"{name}.gguf"))
+        subprocess.run([sys.executable, "tests/data/tiny_gguf.py", name, files[-1]], check=True, timeout=60)
+    return files
+
+
+def test_documents_are_ranked_by_the_scores_of_embed(start, reranker):
+    documents = ["a", "b c", "zzz", "dd ab", "a"]
+    for file in reranker:
+        texts = [part for text in documents for part in ("-p", text)]
+        raw = subprocess.run([os.path.join(os.path.dirname(SERVE), "embed"), "-m", file, "--query", "q", "--raw", *texts],
+                             capture_output=True, check=True).stdout
+        scores = struct.unpack("5f", raw)
+        server = start(file, "--embeddings")
+        for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+            told = server.post(path, {"query": "q", "documents": documents}).json()
+            assert [one["relevance_score"] for one in told["results"]] == sorted(scores, reverse=True)
+            assert all(scores[one["index"]] == one["relevance_score"] for one in told["results"])
+            assert told["usage"]["total_tokens"] > len(documents) and "document" not in told["results"][0]
+        equal = [one["index"] for one in told["results"] if one["index"] in (0, 4)]
+        assert equal == [0, 4]  # the order of what is scored alike is that of the request
+        best = server.post("/v1/rerank", {"query": "q", "documents": documents, "top_n": 2, "return_documents": True}).json()
+        assert [one["index"] for one in best["results"]] == [one["index"] for one in told["results"]][:2]
+        assert all(one["document"]["text"] == documents[one["index"]] for one in best["results"])
+
+
+def test_documents_that_cannot_be_ranked(start, reranker, known, demo):
+    server = start(reranker[0])  # an encoder needs no flag
+    for wrong, says in (({"documents": []}, "documents"), ({"documents": ["a"] * 2049}, "2048"), ({"documents": None}, "documents"),
+                        ({"query": None}, "query"), ({"query": 5}, "query"), ({"top_n": 0}, "top_n"),
+                        ({"return_documents": "yes"}, "return_documents"), ({"documents": ["a", "ab " * 300]}, "text 1: ")):
+        answer = server.post("/v1/rerank", {"query": "q", "documents": ["a"], **wrong})
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and says in error["message"] and error["type"] == "invalid_request_error", wrong
+    assert server.post("/v1/rerank", {"query": "q", "documents": ["a"]}).status_code == 200
+    answer = known.post("/v1/rerank", {"query": "q", "documents": ["a"]})
+    assert answer.status_code == 400 and "scores no pairs" in answer.json()["error"]["message"]
+    assert demo.post("/v1/rerank", {"query": "q", "documents": ["a"]}).status_code == 501
+
+
+def test_ranking_and_vectors_share_the_thread_and_keep_their_bits(start, reranker):
+    server = start(reranker[1], "--embeddings", "--slots", "4", "--queue", "64")
+    body = {"query": "q", "documents": ["ab " * (5 + i % 7) for i in range(40)]}
+    texts = ["ab " * (3 + i) for i in range(12)]
+    ranked, alone = server.post("/v1/rerank", body).json()["results"], vectors(server, texts)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [(pool.submit(server.post, "/v1/rerank", body), pool.submit(vectors, server, texts)) for _ in range(6)]
+        assert all(one.result().json()["results"] == ranked and other.result() == alone for one, other in asked)
+    peer, text = server.connect(), json.dumps({**body, "documents": ["ab " * 60] * 2000}).encode()
+    peer.sendall(b"POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n" % len(text) + text)
+    assert server.wait_for("duet_requests_running", 1)
+    peer.close()  # leaves while its documents are scored
+    assert server.wait_for("duet_cancelled_total", 1, 2) and server.metric("duet_requests_running") == 0
+    assert server.post("/v1/rerank", body).json()["results"] == ranked
 
 
 def test_what_spells_a_control_token_is_text(start):

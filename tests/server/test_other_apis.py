@@ -134,6 +134,22 @@ def test_every_effort_of_the_clients_is_taken(known):
             assert answer.status_code == 200 and "Hello world!" in answer.text, (effort, answer.text)
 
 
+def test_the_effort_of_a_message_reaches_the_template(start, known_file, tmp_path):
+    (tmp_path / "template").write_text("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    server = start(known_file, "--chat-template", str(tmp_path / "template"))
+
+    def count(**more):
+        answer = server.post("/v1/messages/count_tokens", {"messages": HI, **more})
+        return answer.json()["input_tokens"] if answer.status_code == 200 else answer.json()["error"]["message"]
+
+    for effort in ("low", "medium", "high", "xhigh", "max"):
+        prompt = server.post("/apply-template", {"messages": HI, "reasoning_effort": effort}).json()
+        assert prompt["prompt"].startswith(effort) and len(prompt["tokens"]) > count()
+        assert count(output_config={"effort": effort}) == len(prompt["tokens"])
+    for wrong in ("much", "none", 5):
+        assert "output_config.effort" in count(output_config={"effort": wrong})
+
+
 def test_a_failure_has_the_type_that_the_interface_knows(start, known_file, tmp_path):
     with open(known_file, "rb") as file:
         data = file.read()
@@ -202,6 +218,24 @@ def test_a_response_that_ends_while_it_thinks_is_the_same_streamed(known):
             assert told["status"] == ("completed" if limit == 50 else "incomplete")
     (only,) = known.post("/v1/responses", {"input": "hi", **script(9)}).json()["output"]
     assert only["type"] == "message" and only["content"][0]["text"] == ""
+
+
+def test_ollama_embeds_one_text_in_its_older_form(known, demo):
+    client = ollama.Client(host=known.url)
+    for text in ("a", "bc de"):
+        (want,) = client.embed(model="known", input=text).embeddings
+        assert client.embeddings(model="known", prompt=text).embedding == want
+    for server, fields, want in ((demo, {}, 501), (known, {"prompt": ""}, 400), (known, {"prompt": ["a", "b"]}, 400),
+                                 (known, {"prompt": None, "input": "a"}, 400), (known, {"model": "other"}, 404)):
+        answer = server.post("/api/embeddings", {"prompt": "a", **fields})
+        assert answer.status_code == want and answer.json()["error"] and len(answer.json()) == 1
+
+
+def test_ollama_tells_what_is_loaded(known):
+    (running,), (listed,) = (told.models for told in (ollama.Client(host=known.url).ps(), ollama.Client(host=known.url).list()))
+    assert running.model == running.name == listed.model == "known" and running.size == listed.size > 0
+    assert running.context_length == 4096 and running.size_vram == 0 and running.expires_at.year > 2200
+    assert running.details.quantization_level == "F32"
 
 
 def test_ollama_has_one_answer_and_no_limit_of_its_own(known):

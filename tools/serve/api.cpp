@@ -10,17 +10,17 @@ namespace serve {
 
 namespace {
 
-const char* error_type(int status) {
-    switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 500: return "server_error";
-    case 501: return "not_supported_error";
-    case 503: return "unavailable_error";
-    default: return "invalid_request_error";
-    }
+// clang-format off
+constexpr std::pair<int, const char*> kErrorTypes[] = {
+    {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"},
+    {500, "server_error"}, {501, "not_supported_error"}, {503, "unavailable_error"},
+};
+// clang-format on
+
+const char* error_type(int of_status) {
+    for (const auto& [status, type] : kErrorTypes)
+        if (status == of_status) return type;
+    return "invalid_request_error";
 }
 
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
@@ -139,8 +139,7 @@ std::optional<std::string> fields::choice(const char* name, std::initializer_lis
 }
 
 std::string fields::need_choice(const char* name, std::initializer_list<const char*> of) const {
-    need_text(name);
-    return *choice(name, of);
+    return need_text(name), *choice(name, of);
 }
 
 std::optional<int64_t> fields::integer(const char* name, int64_t min, int64_t max) const {

@@ -36,9 +36,7 @@ void read_tools(const fields& f, chat_fields* c) {
         t.need_choice("type", {"function"});
         const fields function = t.inside("function");
         if (function.need_text("name", "a name").empty()) function.wrong("name", "a name");
-        function.text("description");
-        function.object("parameters");
-        function.flag("strict", false);
+        function.text("description"), function.object("parameters"), function.flag("strict", false);
     }
     if (!tools.empty()) c->tools = *f.list("tools");
     const json* choice = f.find("tool_choice");
@@ -94,16 +92,14 @@ grammar_ptr chat_grammar(server& s, const rendered_chat& r, const chat_fields& c
     return s.kept_grammar(key, field, [&](duet_grammar** made) { return duet_chat_grammar(r.chat.get(), &p, made); });
 }
 
-class chat_reply : public choices_reply {
-  public:
+struct chat_reply : choices_reply {
     chat_reply(server& s, exchange_ptr e)
         : choices_reply(s, std::move(e), "chatcmpl-", "chat.completion", "chat.completion.chunk") {}
 
     json choice(size_t i) override {
         const collected_answer& a = answers[i];
-        json message = {{"role", "assistant"},
-                        {"content", a.text.empty() && !a.calls.empty() ? json(nullptr) : json(a.text)},
-                        {"refusal", nullptr}};
+        json message = {{"role", "assistant"}, {"content", a.text}, {"refusal", nullptr}};
+        if (a.text.empty() && !a.calls.empty()) message["content"] = nullptr;
         if (!a.thinking.empty()) message["reasoning_content"] = message["reasoning"] = a.thinking;
         for (const tool_call& c : a.calls) message["tool_calls"].push_back(call_json(c.id, c.name, c.arguments));
         return {{"message", std::move(message)}, {"logprobs", logprobs_of(i, a.logprobs)}};
@@ -269,8 +265,7 @@ static std::vector<job_ptr> chat_jobs(server& s, const chat_fields& c, const com
 
 void submit_chat(const std::shared_ptr<reply>& answer, const fields& f) {
     common_fields common = read_common(answer->host, f);
-    const int32_t old_limit = read_limit(f, "max_tokens", 1, -1);
-    common.max_new_tok = read_limit(f, "max_completion_tokens", 1, old_limit);
+    common.max_new_tok = read_limit(f, "max_completion_tokens", 1, read_limit(f, "max_tokens", 1, -1));
     const bool wants_logprobs = f.flag("logprobs", false);
     const auto n_top = f.integer("top_logprobs", 0, 20);
     if (n_top && !wants_logprobs) refuse_value("top_logprobs", "want logprobs to be true");

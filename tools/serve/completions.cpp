@@ -1,5 +1,5 @@
-// tools/serve/completions.cpp: POST /v1/completions, and /v1/embeddings, /api/embed, /tokenize, /detokenize.
-// Main path: routes.cpp -> [completions.cpp] -> engine.h
+// tools/serve/completions.cpp: POST /v1/completions, and /v1/embeddings, /api/embed, /v1/rerank, /tokenize,
+// /detokenize. Main path: routes.cpp -> [completions.cpp] -> engine.h
 #include "server.h"
 
 namespace serve {
@@ -11,14 +11,10 @@ constexpr size_t kMaxPrompts = 256, kMaxAnswers = 512, kMaxInputs = 2048;
 
 std::string text_of_ids(const server& s, const std::vector<int32_t>& ids, bool special) {
     std::string text;
-    size_t n = ids.size() * 16 + 64;
-    duet_status status = DUET_ERR_FULL;
-    for (int i = 0; i < 2 && status == DUET_ERR_FULL; i++) {  // the second time it knows how long the text is
-        text.resize(n);
-        status = duet_detokenize(s.model, ids.data(), ids.size(), special, text.data(), text.size(), &n);
-    }
+    const duet_status status = fill_sized(ids.size() * 16 + 64, &text, [&](auto* to, size_t* n) {
+        return duet_detokenize(s.model, ids.data(), ids.size(), special, to->data(), to->size(), n);
+    });
     if (status != DUET_OK) refuse_status(status, duet_model_error(s.model));
-    text.resize(n);
     return text;
 }
 
@@ -65,8 +61,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
     return out;
 }
 
-class completion_reply : public choices_reply {
-  public:
+struct completion_reply : choices_reply {
     completion_reply(server& s, exchange_ptr e)
         : choices_reply(s, std::move(e), "cmpl-", "text_completion", "text_completion") {}
     std::vector<std::string> echoes;  // of each job, with echo
@@ -174,13 +169,17 @@ void post_completions(server& s, exchange_ptr exchange, const fields& f) {
 
 namespace {
 
-class embedding_reply : public reply {
-  public:
+// Vectors of texts, or scores of documents.
+struct embedding_reply : reply {
     using reply::reply;
-    bool as_text = false, is_ollama = false;
+    bool as_text = false, shows_texts = false;
+    size_t n_top = 0;  // documents that are told
     json whole() override {
-        json data = json::array();
-        for (size_t i = 0; i < jobs.size(); i++) {
+        const std::string& path = exchange->request.path;
+        if (path == "/api/embeddings") return {{"embedding", jobs[0]->embedding}};
+        const bool is_ollama = path == "/api/embed", has_scores = !jobs[0]->documents.empty();
+        json data = has_scores ? ranking() : json::array();
+        for (size_t i = 0; i < jobs.size() && !has_scores; i++) {
             const std::vector<float>& v = jobs[i]->embedding;
             data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", as_text ? json(base64(v)) : json(v)}});
             if (is_ollama) data.back() = v;
@@ -188,42 +187,74 @@ class embedding_reply : public reply {
         const usage_counts u = count_usage(jobs);
         // clang-format off
         if (is_ollama) return {{"model", host.id}, {"embeddings", std::move(data)}, {"prompt_eval_count", u.n_prompt}};
-        return {{"object", "list"}, {"data", std::move(data)}, {"model", host.id},
+        return {{"object", "list"}, {has_scores ? "results" : "data", std::move(data)}, {"model", host.id},
                 {"usage", {{"prompt_tokens", u.n_prompt}, {"total_tokens", u.n_prompt}}}};
         // clang-format on
     }
 
   private:
+    // The documents that were asked for, best first.
+    json ranking() const {
+        const job& j = *jobs[0];
+        json all = json::array();
+        for (size_t i = 0; i < j.documents.size(); i++) {
+            all.push_back({{"index", i}, {"relevance_score", j.embedding[i]}});
+            if (shows_texts) all.back()["document"] = {{"text", j.documents[i]}};
+        }
+        const auto is_better = [](const json& a, const json& b) { return a["relevance_score"] > b["relevance_score"]; };
+        std::stable_sort(all.begin(), all.end(), is_better);
+        if (all.size() > n_top) all.erase(all.begin() + (ptrdiff_t)n_top, all.end());
+        return all;
+    }
     static std::string base64(const std::vector<float>& values) {
         static const char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         const auto* bytes = (const uint8_t*)values.data();
         const size_t n = values.size() * sizeof(float);
+        const auto at = [&](size_t i) { return i < n ? (uint32_t)bytes[i] : 0; };
         std::string out;
-        for (size_t i = 0; i < n; i += 3) {
-            const uint32_t word = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                                  (i + 2 < n ? (uint32_t)bytes[i + 2] : 0);
-            for (size_t k = 0; k < 4; k++) out += i + k <= n ? kDigits[word >> (18 - 6 * k) & 63] : '=';
-        }
-        return out;
+        for (size_t bit = 0; bit < n * 8; bit += 6)
+            out += kDigits[(at(bit / 8) << 8 | at(bit / 8 + 1)) >> (10 - bit % 8) & 63];
+        return out.append((3 - n % 3) % 3, '=');
     }
 };
+
+// A job for the thread that computes vectors.
+job_ptr text_job(const server& s, std::vector<int32_t> ids) {
+    if (!s.options.embeddings) refuse(501, "embeddings are off: start the server with --embeddings");
+    auto j = std::make_shared<job>();
+    j->prompt = std::move(ids);
+    j->wants_embedding = true;
+    return j;
+}
 
 }  // namespace
 
 void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
-    if (!s.options.embeddings) refuse(501, "embeddings are off: start the server with --embeddings");
     if (const auto n = f.integer("dimensions", 1, INT32_MAX); n && *n != s.info.embedding_dim)
         f.wrong("dimensions", std::to_string(s.info.embedding_dim) + " or nothing");
     auto answer = std::make_shared<embedding_reply>(s, exchange);
-    answer->is_ollama = exchange->request.path == "/api/embed";
     answer->as_text = f.choice("encoding_format", {"float", "base64"}) == "base64";
-    for (const prompt& p : read_prompts(s, f, "input", kMaxInputs)) {
-        check_length(s, p.ids.size(), "input", false);
-        auto j = std::make_shared<job>();
-        j->prompt = p.ids;
-        j->wants_embedding = true;
-        answer->jobs.push_back(std::move(j));
+    const bool is_one = exchange->request.path == "/api/embeddings";  // Ollama's older form
+    const char* name = is_one ? (f.need_text("prompt"), "prompt") : "input";
+    for (const prompt& p : read_prompts(s, f, name, kMaxInputs)) {
+        check_length(s, p.ids.size(), name, false);
+        answer->jobs.push_back(text_job(s, p.ids));
     }
+    answer->submit();
+}
+
+void post_rerank(server& s, exchange_ptr exchange, const fields& f) {
+    auto answer = std::make_shared<embedding_reply>(s, exchange);
+    answer->n_top = (size_t)f.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX);
+    answer->shows_texts = f.flag("return_documents", false);
+    const std::string query = f.need_text("query");
+    const job_ptr j = text_job(s, tokenize_text(s, query, 0));
+    j->query = query;
+    for (const prompt& p : read_prompts(s, f, "documents", kMaxInputs)) {
+        j->documents.push_back(p.text);
+        j->prompt.insert(j->prompt.end(), p.ids.begin(), p.ids.end());
+    }
+    answer->jobs.push_back(j);
     answer->submit();
 }
 

@@ -180,7 +180,8 @@ struct engine::loop {
         size_t n_tok = 0;
         for (const size_t n_before = running_.size(); !queue_.empty(); queue_.pop_front()) {
             // Of texts about one batch, when none are left: what one who leaves makes others compute again is bounded.
-            n_tok += queue_.front()->prompt.size();
+            // What is scored is a batch of its own.
+            n_tok += queue_.front()->documents.empty() ? queue_.front()->prompt.size() : (size_t)max_batch_ + 1;
             if (is_for_texts_ ? n_before || (!running_.empty() && n_tok > (size_t)max_batch_)
                               : (int32_t)running_.size() == params_.n_slots)
                 break;
@@ -222,14 +223,22 @@ struct engine::loop {
             n_ids.push_back((int32_t)j->prompt.size());
             jobs.push_back(j.get());
         }
-        const size_t dim = (size_t)info_of(model_).embedding_dim;
+        const job& first = *jobs[0];
+        std::vector<duet_string> documents;
+        for (const std::string& text : first.documents) documents.push_back({text.data(), text.size()});
+        const int32_t n = (int32_t)(documents.empty() ? jobs.size() : documents.size());
+        const size_t dim = documents.empty() ? (size_t)info_of(model_).embedding_dim : documents.size();
         std::vector<float> out(jobs.size() * dim);
         may_interrupt(jobs);
         const duet_status status =
-            duet_embed_ids(session_, ids.data(), n_ids.data(), (int32_t)jobs.size(), nullptr, out.data());
+            documents.empty()
+                ? duet_embed_ids(session_, ids.data(), n_ids.data(), n, nullptr, out.data())
+                : duet_rerank(session_, first.query.data(), first.query.size(), documents.data(), n, out.data());
         may_interrupt({});
         if (status == DUET_ERR_CANCELLED) return;  // those who left go, the others are computed again
-        if (status != DUET_OK) return fail_all(duet_session_error(session_));
+        const bool is_refused = status == DUET_ERR_FULL || status == DUET_ERR_UNSUPPORTED;
+        if (status != DUET_OK)
+            return fail_all(duet_session_error(session_), is_refused ? end_reason::refused : end_reason::failed);
         for (size_t i = 0; i < jobs.size(); i++) {
             jobs[i]->embedding.assign(out.begin() + (ptrdiff_t)(i * dim), out.begin() + (ptrdiff_t)((i + 1) * dim));
             end(*jobs[i], end_reason::stop);
@@ -251,9 +260,8 @@ struct engine::loop {
     int32_t oldest_free(int32_t except, bool is_held = false) const {
         int32_t oldest = -1;
         for (int32_t i = 0; i < (int32_t)seqs_.size(); i++) {
-            const bool is_older = oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at;
             if (i == except || seqs_[(size_t)i].user || (is_held && duet_seq_length(session_, i) == 0)) continue;
-            if (is_older) oldest = i;
+            if (oldest < 0 || seqs_[(size_t)i].used_at < seqs_[(size_t)oldest].used_at) oldest = i;
         }
         return oldest;
     }
@@ -600,8 +608,8 @@ struct engine::loop {
         j.tell = nullptr;
     }
 
-    void fail_all(const std::string& error) {
-        for (const job_ptr& j : running_) end(*j, end_reason::failed, error);
+    void fail_all(const std::string& error, end_reason reason = end_reason::failed) {
+        for (const job_ptr& j : running_) end(*j, reason, error);
         running_.clear();
     }
 };

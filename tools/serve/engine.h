@@ -20,7 +20,8 @@ struct token_logprob {
 using gate_ptr = std::unique_ptr<duet_text_gate, handle_deleter>;
 using parser_ptr = std::unique_ptr<duet_chat_parser, handle_deleter>;
 
-enum class end_reason { none, stop, stop_string, length, cancelled, failed };
+// refused: what was asked for cannot be done; failed: what should have been done
+enum class end_reason { none, stop, stop_string, length, cancelled, refused, failed };
 
 // What an answer brought. kind is DUET_CHAT_...; logprobs are those of the tokens that became certain with it.
 struct answer_event {
@@ -28,7 +29,7 @@ struct answer_event {
     std::string_view text = {}, call_id = {};
     const std::vector<token_logprob>* logprobs = nullptr;
     end_reason reason = end_reason::none;
-    std::string error = {};  // of failed
+    std::string error = {};  // of refused and failed
 };
 
 // One answer to one prompt. Until it is submitted it belongs to who made it, then to the engine's thread.
@@ -40,13 +41,15 @@ struct job {
     parser_ptr parser;
     int32_t max_new_tok = -1, n_logprobs = -1;
     bool uses_cache = true, wants_prompt_logprobs = false, wants_embedding = false;
-    std::vector<int32_t> borders;  // lengths of the prompt that other prompts are likely to share, ascending
+    std::string query;                   // of a reranker, and
+    std::vector<std::string> documents;  // what it scores; the prompt has their tokens, which are counted only
+    std::vector<int32_t> borders;        // lengths of the prompt that other prompts are likely to share, ascending
     std::function<void(job&, const answer_event&)> tell;
     int32_t i_choice = 0;  // of the answers to the same prompt
     // what was done
     int32_t n_cached_tok = 0, n_new_tok = 0, n_thinking_tok = 0, i_stop = -1;  // i_stop: which stop string was met
     std::vector<token_logprob> prompt_logprobs;                                // of prompt[1], prompt[2], ...
-    std::vector<float> embedding;
+    std::vector<float> embedding;                                              // or the scores
     double submitted_at = 0, started_at = 0, first_token_at = 0, last_token_at = 0, ended_at = 0;
     // the engine's
     std::atomic<bool> is_cancelled{false};

@@ -80,10 +80,9 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     uint64_t exchange_serial_ = 0;
     bool timed_out_ = false, is_http10_ = false;
     bool keeps_connection_ = false, is_last_ = false, is_writing_ = false, is_stream_ = false;
-    size_t n_lingered_ = 0;
+    size_t n_lingered_ = 0, n_written_ = 0;
     uint64_t body_limit_ = 0;  // of the request's method
     std::string writing_, pending_, stream_head_, keep_alive_text_;
-    size_t n_written_ = 0;
     std::function<void()> gone_;
     std::array<char, 16384> discard_;
 
@@ -411,8 +410,8 @@ void http_exchange::finish() {
     end_once();
     post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
 }
-void http_exchange::run_aside(std::function<void()> work) { asio::post(connection_->server_.large, std::move(work)); }
 
+void http_exchange::run_aside(std::function<void()> work) { asio::post(connection_->server_.large, std::move(work)); }
 
 void http_exchange::on_gone(std::function<void()> callback) {
     connection_->post([callback = std::move(callback)](http_connection& c) {

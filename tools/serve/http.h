@@ -14,8 +14,7 @@ namespace serve {
 // What a client sent.
 struct http_request {
     std::string method, path;  // the path as it was sent, without the query
-    std::string host, origin, authorization, api_key, content_type, content_encoding, request_id;
-    std::string body;
+    std::string host, origin, authorization, api_key, content_type, content_encoding, request_id, body;
 };
 
 class http_connection;
@@ -41,9 +40,9 @@ class http_exchange {
     // every 10 s, from the time that expects_stream was called.
     void expects_stream(const char* content_type, const std::string& keep_alive_text);
     void write(const std::string& piece);
+    void finish();
     // Runs work that takes long on the thread of large bodies.
     void run_aside(std::function<void()> work);
-    void finish();
     // Called once, on the thread of the connections, when the client has left before its answer was complete.
     void on_gone(std::function<void()> callback);
     int status() const { return status_; }

@@ -18,9 +18,8 @@ void add_block(const fields& b, json* message, json* results) {
         (*message)["tool_calls"].push_back(call_json(b.need_text("id"), b.need_text("name"), arguments));
     } else if (type == "tool_result") {
         const json* content = b.find("content");
-        results->push_back({{"role", "tool"},
-                            {"tool_call_id", b.need_text("tool_use_id")},
-                            {"content", content ? text_of_parts(*content, b.path("content")) : ""}});
+        const std::string text = content ? text_of_parts(*content, b.path("content")) : "";
+        results->push_back({{"role", "tool"}, {"tool_call_id", b.need_text("tool_use_id")}, {"content", text}});
     } else if (type != "redacted_thinking") b.wrong("type", "text, thinking, tool_use or tool_result");
 }
 
@@ -32,8 +31,7 @@ json read_messages(const fields& f) {
         // What the system says between turns is told by the user: many templates hear the system at the beginning only.
         const bool instructs = m.need_choice("role", {"user", "assistant", "system"}) == "system";
         if (instructs && (out.empty() || out.back()["role"] == "system")) m.wrong("role", "user or assistant at first");
-        json message = {{"role", instructs ? "user" : *m.text("role")}, {"content", ""}};
-        json results = json::array();
+        json message = {{"role", instructs ? "user" : *m.text("role")}, {"content", ""}}, results = json::array();
         const json* content = m.find("content");
         if (content && content->is_string()) message["content"] = *content;
         else if (!content || !content->is_array() || content->empty()) m.wrong("content", "a text or a list of blocks");
@@ -77,14 +75,15 @@ json as_openai(const fields& f) {
         out["chat_template_kwargs"]["enable_thinking"] = is_on;
     }
     const fields config = f.inside("output_config"), format = config.inside("format");
+    if (const auto effort = config.choice("effort", {"low", "medium", "high", "xhigh", "max"}))
+        out["reasoning_effort"] = *effort;
     if (config.object("format"))
         out["response_format"] = {{"type", format.need_choice("type", {"json_schema"})},
                                   {"json_schema", copy_fields(format, {"schema"})}};
     return out;
 }
 
-class message_reply : public reply {
-  public:
+struct message_reply : reply {
     using reply::reply;
     const std::string id = random_id("msg_");
 
@@ -158,14 +157,12 @@ class message_reply : public reply {
     }
     json ending() const {
         const collected_answer& a = answers[0];
-        const bool is_stopped = a.reason == end_reason::stop_string;
-        const char* why = a.reason == end_reason::length ? "max_tokens"
-                          : is_stopped                   ? "stop_sequence"
-                          : !a.calls.empty()             ? "tool_use"
-                                                         : "end_turn";
-        const int32_t i = jobs[0]->i_stop;
-        return {{"stop_reason", why},
-                {"stop_sequence", is_stopped && i >= 0 ? json(common.stops[(size_t)i]) : json(nullptr)}};
+        json out = {{"stop_reason", a.calls.empty() ? "end_turn" : "tool_use"}, {"stop_sequence", nullptr}};
+        if (a.reason == end_reason::length) out["stop_reason"] = "max_tokens";
+        if (a.reason != end_reason::stop_string) return out;
+        out["stop_reason"] = "stop_sequence";
+        if (const int32_t i = jobs[0]->i_stop; i >= 0) out["stop_sequence"] = common.stops[(size_t)i];
+        return out;
     }
 
     json blocks_ = json::array(), block_;  // those that are whole, and the open one, null: none

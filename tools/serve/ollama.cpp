@@ -1,5 +1,5 @@
 // tools/serve/ollama.cpp: as much of Ollama's interface as its clients need: /api/chat, /api/generate, /api/tags,
-// /api/show, /api/version.
+// /api/ps, /api/show, /api/version. /api/embed is in completions.cpp.
 // Main path: routes.cpp -> [ollama.cpp] -> chat.h -> engine.h
 #include "chat.h"
 
@@ -20,10 +20,8 @@ std::string time_text() {
 
 // clang-format off
 json details(const server& s) {
-    char size[32];
-    std::snprintf(size, sizeof size, "%.1fM", s.info.n_params / 1e6);
     return {{"parent_model", ""}, {"format", "gguf"}, {"family", s.info.architecture},
-            {"families", json::array({s.info.architecture})}, {"parameter_size", size},
+            {"families", json::array({s.info.architecture})}, {"parameter_size", std::to_string(s.info.n_params / 1000000) + "M"},
             {"quantization_level", s.info.main_type}};
 }
 // clang-format on
@@ -79,8 +77,7 @@ json openai_messages(const fields& f) {
     return out;
 }
 
-class ollama_reply : public reply {
-  public:
+struct ollama_reply : reply {
     using reply::reply;
     bool is_chat = true;
 
@@ -155,8 +152,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     const auto answer = std::make_shared<ollama_reply>(s, exchange);
     answer->is_chat = false;
     const std::string prompt = f.text("prompt").value_or("");
-    refuse_images(f);
-    f.text("template");
+    refuse_images(f), f.text("template");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
     if (prompt.empty()) return answer->answer_load(f);
     if (s.has_chat && !f.flag("raw", false)) {
@@ -172,9 +168,11 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
 }
 
 // clang-format off
-void get_ollama_tags(server& s, exchange_ptr exchange) {
+// /api/tags and /api/ps: the one model is there, and loaded for ever.
+void get_ollama_models(server& s, exchange_ptr exchange) {
     json model = {{"name", s.id}, {"model", s.id}, {"modified_at", time_text()}, {"size", s.info.weight_bytes},
-                  {"digest", ""}, {"details", details(s)}};
+                  {"digest", ""}, {"details", details(s)}, {"expires_at", "2318-01-01T00:00:00Z"},
+                  {"size_vram", s.plan.gpu_weight_bytes}, {"context_length", s.n_ctx}};
     exchange->answer(200, dump({{"models", json::array({std::move(model)})}}));
 }
 

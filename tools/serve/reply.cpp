@@ -38,7 +38,7 @@ void reply::take(size_t i_job, answer_event e) {
     else if (e.kind == DUET_CHAT_END) {
         a.reason = e.reason;
         n_left_--;
-        if (e.reason == end_reason::cancelled || e.reason == end_reason::failed) fail(e);
+        if (e.reason >= end_reason::cancelled) fail(e);
     }
     if (has_failed_) return;
     if (n_left_ == 0) tell_log();
@@ -62,7 +62,8 @@ void reply::fail(const answer_event& e) {
     for (const job_ptr& j : jobs) j->is_cancelled = true;  // seen before the next step
     const bool is_cancelled = e.reason == end_reason::cancelled;
     const std::string why = is_cancelled ? "the answer was cancelled: the server ends" : e.error;
-    const int status = !is_cancelled ? 500 : host.is_draining ? 503 : 499;  // 499: the client has left
+    // 499: the client has left
+    const int status = is_cancelled ? host.is_draining ? 503 : 499 : e.reason == end_reason::refused ? 400 : 500;
     if (common.is_stream && status != 499) return exchange->write(stream_error(why)), exchange->finish();
     exchange->answer(status, error_of_route(exchange->request.path, {status, why}));
 }
@@ -93,8 +94,8 @@ void reply::tell_whole() {
 
 static json token_json(const server& s, int32_t id, double logprob) {
     const std::string_view text = view_of(duet_token_text(s.model, id));
-    return {
-        {"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", std::vector<uint8_t>(text.begin(), text.end())}};
+    const std::vector<uint8_t> bytes(text.begin(), text.end());
+    return {{"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", bytes}};
 }
 
 json reply::logprobs_json(const std::vector<token_logprob>& list) const {
@@ -139,13 +140,9 @@ std::string choices_reply::chunk(size_t i, const char* name, json value, json lo
 }
 
 std::string choices_reply::last() {
-    std::string out;
-    if (common.include_usage) {
-        json chunk = head(true, json::array());
-        chunk["usage"] = usage_json(jobs);
-        out = sse(chunk);
-    }
-    return out + "data: [DONE]\n\n";
+    json chunk = head(true, json::array());
+    chunk["usage"] = usage_json(jobs);
+    return (common.include_usage ? sse(chunk) : "") + "data: [DONE]\n\n";
 }
 
 usage_counts count_usage(const std::vector<job_ptr>& jobs) {

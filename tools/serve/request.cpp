@@ -12,10 +12,8 @@ constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024, kMaxBiases = 1024, kMaxGr
 // The ranges of OpenAI's own fields, and the sampler that each sets. All other samplers have the table's ranges.
 // clang-format off
 constexpr struct { const char *field, *param; double min, max; } kOpenAiFields[] = {
-    {"temperature", "temp", 0, 2},
-    {"top_p", "top_p", 0, 1},
-    {"frequency_penalty", "frequency_penalty", -2, 2},
-    {"presence_penalty", "presence_penalty", -2, 2},
+    {"temperature", "temp", 0, 2}, {"frequency_penalty", "frequency_penalty", -2, 2},
+    {"top_p", "top_p", 0, 1}, {"presence_penalty", "presence_penalty", -2, 2},
 };
 // clang-format on
 
@@ -66,8 +64,7 @@ void read_form(const fields& f, common_fields* out) {
     const std::string type = has_format ? format.need_choice("type", {"text", "json_object", "json_schema"}) : "text";
     if ((type != "text") + has_schema + !out->gbnf.empty() > 1)
         refuse_value("response_format", "want one of response_format, json_schema and grammar");
-    named.text("name");
-    named.flag("strict", false);
+    named.text("name"), named.flag("strict", false);
     if (has_schema) out->json_schema = schema_of(f, "json_schema");
     else if (type == "json_schema") out->json_schema = schema_of(named, "schema");
     else if (type == "json_object")
@@ -79,15 +76,8 @@ void read_form(const fields& f, common_fields* out) {
 
 }  // namespace
 
-std::vector<std::string> names_of(const server& s) {
-    std::vector<std::string> names = {s.id};
-    for (const std::string& alias : s.options.aliases)
-        if (alias != s.id) names.push_back(alias);
-    return names;
-}
-
 void check_name(const server& s, const std::string& name) {
-    for (const std::string& own : names_of(s))
+    for (const std::string& own : s.options.names)
         if (name == own || name == own + ":latest") return;
     refuse(404, "the model " + shown(name) + " is not served here; " + shown(s.id) + " is", "model", "model_not_found");
 }
@@ -99,10 +89,9 @@ std::vector<std::string> read_stops(const fields& f, const char* name) {
     const json list = value->is_array() ? *value : json::array({*value});
     if (list.size() > kMaxStops) f.wrong(name, "at most 16 strings");
     for (const json& text : list) {
-        if (!text.is_string()) f.wrong(name, "a string or a list of strings");
-        const std::string stop = text.get<std::string>();
-        if (stop.size() > kMaxStopBytes) f.wrong(name, "strings of at most 1024 bytes");
-        if (stop.find('\0') != std::string::npos) f.wrong(name, "strings without zero bytes");
+        const std::string stop = text.is_string() ? text.get<std::string>() : "";
+        if (!text.is_string() || stop.size() > kMaxStopBytes || stop.find('\0') != std::string::npos)
+            f.wrong(name, "a string or a list of strings, of at most 1024 bytes, without zero bytes");
         if (!stop.empty()) stops.push_back(stop);
     }
     return stops;

@@ -35,10 +35,12 @@ void add_item(const fields& i, json* messages) {
 }
 
 // Fields of /v1/chat/completions, and what they are called here.
-constexpr std::pair<const char*, const char*> kOwnNames[] = {{"messages", "input"},
-                                                             {"response_format.json_schema", "text.format"},
-                                                             {"response_format", "text.format"},
-                                                             {"reasoning_effort", "reasoning.effort"}};
+// clang-format off
+constexpr std::pair<const char*, const char*> kOwnNames[] = {
+    {"messages", "input"}, {"reasoning_effort", "reasoning.effort"},
+    {"response_format.json_schema", "text.format"}, {"response_format", "text.format"},
+};
+// clang-format on
 
 // The request in the fields of /v1/chat/completions, so that one place reads them.
 json as_chat(const fields& f) {
@@ -80,8 +82,7 @@ json as_chat(const fields& f) {
     return out;
 }
 
-class response_reply : public reply {
-  public:
+struct response_reply : reply {
     using reply::reply;
     const std::string id = random_id("resp_");
     const int64_t created = unix_time();
@@ -100,11 +101,13 @@ class response_reply : public reply {
         return made + event("response.in_progress", {{"response", begun}});
     }
 
+    // clang-format off
     std::string piece(size_t, const answer_event& e) override {
         if (e.kind == DUET_CHAT_TEXT) {
             std::string out;
             if (!is_open("message")) {
-                out = open(message_item());
+                out = open({{"id", random_id("msg_")}, {"type", "message"}, {"status", "in_progress"}, {"role", "assistant"},
+                            {"content", json::array()}});
                 out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part()}}));
             }
             const std::vector<token_logprob>& all = answers[0].text_logprobs;
@@ -113,12 +116,17 @@ class response_reply : public reply {
             return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}, {"logprobs", std::move(logprobs)}});
         }
         if (e.kind == DUET_CHAT_THINKING) {
-            std::string out = is_open("reasoning") ? "" : open(reasoning_item());
+            std::string out;
+            if (!is_open("reasoning"))
+                out = open({{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()}, {"content", json::array()}});
             return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}});
         }
-        if (e.kind == DUET_CHAT_CALL_BEGIN) return open(call_item(e.call_id, e.text));
+        if (e.kind == DUET_CHAT_CALL_BEGIN)
+            return open({{"id", random_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", e.call_id},
+                         {"name", e.text}, {"arguments", ""}});
         return e.kind == DUET_CHAT_CALL_PIECE ? delta(e.text, {{"delta", e.text}}) : "";
     }
+    // clang-format on
 
     std::string last() override {
         std::string end = items_.empty() && item_.is_null() ? piece(0, {DUET_CHAT_TEXT, -1, ""}) : "";
@@ -151,17 +159,6 @@ class response_reply : public reply {
     }
     json text_part() const {
         return {{"type", "output_text"}, {"text", text_}, {"annotations", json::array()}, {"logprobs", logprobs_}};
-    }
-    static json message_item() {
-        return {{"id", random_id("msg_")}, {"type", "message"}, {"status", "in_progress"}, {"role", "assistant"},
-                {"content", json::array()}};
-    }
-    static json reasoning_item() {
-        return {{"id", random_id("rs_")}, {"type", "reasoning"}, {"summary", json::array()}, {"content", json::array()}};
-    }
-    static json call_item(std::string_view call_id, std::string_view name) {
-        return {{"id", random_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", call_id},
-                {"name", name}, {"arguments", ""}};
     }
     // clang-format on
     std::string event(const char* name, json body) {
@@ -227,9 +224,7 @@ void post_responses(server& s, exchange_ptr exchange, const fields& f) {
     for (const char* name : {"previous_response_id", "conversation", "prompt"})
         if (f.find(name)) refuse_value(name, "nothing is stored here", "unsupported_value");
     if (f.flag("background", false)) refuse_value("background", "nothing is stored here", "unsupported_value");
-    f.object("metadata");
-    f.flag("store", false);
-    f.inside("stream_options").flag("include_obfuscation", false);
+    f.object("metadata"), f.flag("store", false), f.inside("stream_options").flag("include_obfuscation", false);
     f.choice("truncation", {"auto", "disabled"});  // nothing is ever cut
     auto answer = std::make_shared<response_reply>(s, exchange);
     // clang-format off

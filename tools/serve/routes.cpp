@@ -20,7 +20,7 @@ json model_json(const server& s, const std::string& id) {
 
 void get_models(server& s, exchange_ptr e) {
     json data = json::array();
-    for (const std::string& name : names_of(s)) data.push_back(model_json(s, name));
+    for (const std::string& name : s.options.names) data.push_back(model_json(s, name));
     e->answer(200, dump({{"object", "list"}, {"data", std::move(data)}}));
 }
 
@@ -98,10 +98,15 @@ constexpr route kRoutes[] = {
     {"/api/chat", nullptr, post_ollama_chat},
     {"/api/generate", nullptr, post_ollama_generate},
     {"/api/show", nullptr, post_ollama_show},
-    {"/api/tags", get_ollama_tags},
+    {"/api/tags", get_ollama_models},
+    {"/api/ps", get_ollama_models},
     {"/api/version", get_ollama_version},
     {"/api/embed", nullptr, post_embeddings},
+    {"/api/embeddings", nullptr, post_embeddings},
     {"/v1/embeddings", nullptr, post_embeddings},
+    {"/v1/rerank", nullptr, post_rerank},
+    {"/v2/rerank", nullptr, post_rerank},
+    {"/rerank", nullptr, post_rerank},
     {"/tokenize", nullptr, post_tokenize},
     {"/detokenize", nullptr, post_detokenize},
 };
@@ -228,11 +233,6 @@ void answer_request(server& s, const exchange_ptr& exchange) {
         const json body = parse_body(std::exchange(exchange->request.body, ""));
         if (const auto name = fields(body).text("model")) check_name(s, *name);
         found->post(s, exchange, fields(body));
-    } catch (const api_error& e) { fail(e); } catch (const std::bad_alloc&) {
-        fail({500, "out of memory"});
-    } catch (const std::exception& e) { fail({500, e.what()}); }
-}
-
     });
 }
 
@@ -240,4 +240,9 @@ void answer_with(const exchange_ptr& exchange, const std::function<void()>& work
     auto fail = [&](const api_error& e) { exchange->answer(e.status, error_of_route(exchange->request.path, e)); };
     try {
         work();
+    } catch (const api_error& e) { fail(e); } catch (const std::bad_alloc&) {
+        fail({500, "out of memory"});
+    } catch (const std::exception& e) { fail({500, e.what()}); }
+}
+
 }  // namespace serve

@@ -47,14 +47,10 @@ void add_flags(tool_args& args, server_options* o) {
                  &o->model.n_ctx, 0, 1 << 30);
     args.call("-a, --alias", "NAME,...", "names of the model in requests (default: the file's name)",
               [o](const std::string& text) {
-                  o->aliases = split(text);
-                  return std::string(o->aliases.empty() ? "want names" : "");
+                  return o->names = split(text), std::string(o->names.empty() ? "want names" : "");
               });
     args.call("--api-key", "KEY", "requests need this key; may be repeated (also DUET_API_KEY)",
-              [o](const std::string& key) {
-                  o->keys.push_back(key);
-                  return is_key(key) ? std::string() : kKeyRule;
-              });
+              [o](const std::string& key) { return o->keys.push_back(key), is_key(key) ? "" : kKeyRule; });
     args.text("--api-key-file", "FILE", "keys, one in a line", &o->key_file);
     args.flag("--no-key", "listen beyond the loopback without a key", &o->no_key);
     args.integer("--queue", "N", "answers that may wait for a slot (default 256)", &o->n_queue, 0, 65536);
@@ -63,13 +59,13 @@ void add_flags(tool_args& args, server_options* o) {
     args.call("--cache-bytes", "BYTES",
               "attention cache of all slots and kept prefixes (default 2G, or half of the free memory)",
               [o](const std::string& text) { return read_bytes(text, &o->cache_bytes); });
-    args.integer("--chunk", "N", "prompt tokens computed in one step (default 0: what fits a step of about 80 ms)",
-                 &o->chunk, 0, 65536);
+    args.integer("--chunk", "N", "prompt tokens in one step (default 0: what fits about 80 ms)", &o->chunk, 0, 65536);
     args.text("--chat-template", "FILE|NAME", "a template instead of the file's, or its name", &o->chat_template);
     args.text("--tool-parser", "auto|NAME", "how it writes calls (default auto: as its template shows)", &o->tool_form);
     args.choice("--reasoning", "auto|none", "none: thinking stays in the text, with its markers", &o->reasoning);
     args.flag("--no-page, --no-webui", "serve no page for browsers at /", &o->no_page);
-    args.flag("--embeddings, --embedding", "serve /v1/embeddings (default: of encoders only)", &o->embeddings);
+    args.flag("--embeddings, --embedding, --reranking", "serve vectors and scores (default: of encoders)",
+              &o->embeddings);
     args.call("--origin", "URL,...", "origins whose pages may ask, as https://chat.example.org",
               [o](const std::string& text) {
                   for (std::string origin : split(lower(text))) {
@@ -209,11 +205,11 @@ void tell_plan(server* s, const engine_params& engine, const duet_memory_plan& s
         tell_rest(cache, " MB", state, work);
     }
     std::fputc('\n', stderr);
-    const std::pair<const char*, uint64_t> kinds[] = {{"weights", p.weight_bytes},
-                                                      {"cache", p.cache_bytes + p.gpu_cache_bytes},
-                                                      {"state", p.state_bytes + p.gpu_state_bytes},
-                                                      {"work", p.work_bytes + p.gpu_work_bytes},
-                                                      {"embeddings", cache + state + work}};
+    // clang-format off
+    const std::pair<const char*, uint64_t> kinds[] = {
+        {"weights", p.weight_bytes}, {"cache", p.cache_bytes + p.gpu_cache_bytes}, {"state", p.state_bytes + p.gpu_state_bytes},
+        {"work", p.work_bytes + p.gpu_work_bytes}, {"embeddings", cache + state + work}};
+    // clang-format on
     for (const auto& [kind, bytes] : kinds)
         s->counts.set("duet_memory_bytes", (double)bytes, std::string("kind=\"") + kind + "\"");
     s->counts.set("duet_slots", engine.n_slots);
@@ -239,12 +235,13 @@ void drain(server* s, http_server* http, double until) {
 
 // Opens the model and all that depends on it, while connections are answered with 503.
 duet_status load(server* s, model_ptr* model, session_ptr* session, tool_error* error) {
-    const server_options& o = s->options;
+    server_options& o = s->options;
     engine_params params{o.n_slots, o.n_queue, o.chunk};
     if (const duet_status status = open_model(o.model, model, error)) return status;
     s->model = model->get();
     s->info = info_of(s->model);
-    s->id = o.aliases.empty() ? stem_of(o.model.path) : o.aliases[0];
+    if (o.names.empty()) o.names.push_back(stem_of(o.model.path));
+    s->id = o.names[0];
     if (const duet_status status = open_sequences(s, session, &params, error)) return status;
     duet_memory_plan embedder = {};
     if (const duet_status status = plan_embedder(s, &params, &embedder, error)) return status;

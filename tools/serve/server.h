@@ -16,7 +16,7 @@ struct server_options {
     int32_t reasoning = 0;  // 1: none
     int32_t port = 8080, n_slots = 8, n_queue = 256, drain_seconds = 30, chunk = 0;
     uint64_t max_body_bytes = 16u << 20, cache_bytes = 0;
-    std::vector<std::string> aliases, keys, origins;
+    std::vector<std::string> names, keys, origins;         // names: of the model, at least one when it is open
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
     bool no_key = false, embeddings = false, no_page = false, log_requests = false, log_json = false;
 };
@@ -31,7 +31,7 @@ struct server {
     duet_model_info info = {};
     duet_memory_plan plan = {};
     int32_t n_ctx = 0;
-    std::string id;  // of the model
+    std::string id;  // of the model: its first name
     int64_t created = unix_time();
     std::vector<int32_t> end_ids, dry_breakers;
     bool has_chat = false, has_tools = false;  // has_tools: answers with calls can be read
@@ -142,8 +142,7 @@ json usage_json(const std::vector<job_ptr>& jobs);
 
 // ---- reading requests (request.cpp) ----
 
-// The model's id and its aliases; refuses a name that is none of them.
-std::vector<std::string> names_of(const server& s);
+// Refuses a name that is none of the model's.
 void check_name(const server& s, const std::string& name);
 common_fields read_common(const server& s, const fields& f);
 std::vector<std::string> read_stops(const fields& f, const char* name);
@@ -185,18 +184,18 @@ bool is_key_good(const server& s, const http_request& r);
 
 using get_route = void(server& s, exchange_ptr exchange);
 using post_route = void(server& s, exchange_ptr exchange, const fields& f);
-get_route get_page, get_ollama_tags, get_ollama_version;
-post_route post_chat, post_completions, post_responses, post_messages, post_count_tokens, post_embeddings;
-post_route post_apply_template, post_tokenize, post_detokenize;
-post_route post_ollama_chat, post_ollama_generate, post_ollama_show;
+get_route get_page, get_ollama_models, get_ollama_version;
+post_route post_chat, post_completions, post_responses, post_messages, post_count_tokens, post_embeddings, post_rerank;
+post_route post_apply_template, post_tokenize, post_detokenize, post_ollama_chat, post_ollama_generate,
+    post_ollama_show;
 
 // Looks at a request's head, or words what is wrong with its framing; answers what is refused.
 void check_request(server& s, const http_place& place, const exchange_ptr& exchange, int status,
                    const std::string& message);
 // Answers a whole request.
+void answer_request(server& s, const exchange_ptr& exchange);
 // Runs what answers a request; what it throws is the answer.
 void answer_with(const exchange_ptr& exchange, const std::function<void()>& work);
-void answer_request(server& s, const exchange_ptr& exchange);
 // An error in the shape that the clients of a route know.
 std::string error_of_route(std::string_view path, const api_error& e);
 
