@@ -189,12 +189,14 @@ std::string lower(std::string text) {
 std::string random_id(const char* prefix) {
     static const char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     std::string id = prefix;
-    for (int i = 0; i < 24; i++) id += kLetters[random_seed() % 62];
+    uint64_t bits = 0;  // 63 of them, of which eight letters take 48
+    for (int i = 0; i < 24; i++, bits /= 62) id += kLetters[(bits = i % 8 ? bits : random_seed()) % 62];
     return id;
 }
 
 uint64_t random_seed() {
-    std::random_device device;
+    // Making one asks the processor what it can (cpuid): an id of 24 of them took 0.5 ms in a virtual machine.
+    thread_local std::random_device device;
     return ((uint64_t)device() << 32 | device()) >> 1;
 }
 
