@@ -20,7 +20,7 @@ struct token_logprob {
 using gate_ptr = std::unique_ptr<duet_text_gate, handle_deleter>;
 using parser_ptr = std::unique_ptr<duet_chat_parser, handle_deleter>;
 
-// refused: what was asked for cannot be done; failed: what should have been done
+// The last three leave no whole answer. refused: what was asked for cannot be done; failed: what should have been.
 enum class end_reason { none, stop, stop_string, length, cancelled, refused, failed };
 
 // What an answer brought. kind is DUET_CHAT_...; logprobs are those of the tokens that became certain with it.
