@@ -40,7 +40,7 @@ struct http_server::state : http_place {
     http_handlers handlers;
     std::unordered_set<http_connection*> connections;  // outlives io, whose handlers own the connections
     asio::io_context io{1};
-    asio::thread_pool threads{2}, large{1};  // for requests with a body, and with a large one
+    asio::thread_pool threads{2}, large{1}, aside{1};  // for requests with a body, and with a large one; for run_aside
     asio::basic_socket_acceptor<stream_protocol> acceptor{io};
     asio::steady_timer retry{io}, tick{io};
     std::atomic<bool> is_draining{false};
@@ -411,7 +411,7 @@ void http_exchange::finish() {
     post_piece(connection_->is_http10_ ? "" : "0\r\n\r\n", true);
 }
 
-void http_exchange::run_aside(std::function<void()> work) { asio::post(connection_->server_.large, std::move(work)); }
+void http_exchange::run_aside(std::function<void()> work) { asio::post(connection_->server_.aside, std::move(work)); }
 
 void http_exchange::on_gone(std::function<void()> callback) {
     connection_->post([callback = std::move(callback)](http_connection& c) {
@@ -557,8 +557,9 @@ void http_server::run(std::function<void(int)> on_signal) {
     signals.async_wait(on);
     s.accept();
     s.io.run();
-    for (auto* pool : {&s.threads, &s.large}) pool->stop();  // What waits for a thread has nobody who waits for it.
-    for (auto* pool : {&s.threads, &s.large}) pool->join();
+    // What waits for a thread has nobody who waits for it.
+    for (auto* pool : {&s.threads, &s.large, &s.aside}) pool->stop();
+    for (auto* pool : {&s.threads, &s.large, &s.aside}) pool->join();
 }
 
 void http_server::drain() {

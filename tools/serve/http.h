@@ -41,7 +41,7 @@ class http_exchange {
     void expects_stream(const char* content_type, const std::string& keep_alive_text);
     void write(const std::string& piece);
     void finish();
-    // Runs work that takes long on the thread of large bodies.
+    // Runs work that takes long on a thread that does nothing else.
     void run_aside(std::function<void()> work);
     // Called once, on the thread of the connections, when the client has left before its answer was complete.
     void on_gone(std::function<void()> callback);
