@@ -198,10 +198,7 @@ grammar_builder::expr grammar_builder::search(const std::vector<std::string>& ma
 }
 
 uint32_t grammar_builder::add_rule(std::string name) {
-    if (rules_.size() >= kGrammarMaxNodes) {
-        is_full_ = true;
-        return 0;
-    }
+    if (rules_.size() >= kGrammarMaxNodes) return is_full_ = true, 0u;
     rules_.push_back({std::move(name)});
     return (uint32_t)rules_.size() - 1;
 }

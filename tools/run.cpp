@@ -132,8 +132,7 @@ duet_status complete(const run_options& options, const duet_model* model, duet_s
     if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK;
     if (out.write_error) return out.failure();
     if (status != DUET_OK) return error->set(status, duet_session_error(session));
-    const int32_t n_prompt_tok = result.n_prompt_tok + n_reused;
-    const int32_t n_steps = duet_seq_length(session, 0) - n_prompt_tok;
+    const int32_t n_prompt_tok = result.n_prompt_tok + n_reused, n_steps = duet_seq_length(session, 0) - n_prompt_tok;
     *statistics = {n_prompt_tok,       n_reused,         result.n_new_tok,  n_steps,
                    result.stop_reason, result.prompt_us, result.generate_us};
     return DUET_OK;
