@@ -164,10 +164,7 @@ class tool_args {
             }
             std::string value;
             const size_t equals = arg.rfind("--", 0) == 0 ? arg.find('=') : std::string::npos;
-            if (equals != std::string::npos) {
-                value = arg.substr(equals + 1);
-                arg.resize(equals);
-            }
+            if (equals != std::string::npos) value = arg.substr(equals + 1), arg.resize(equals);
             const option* opt = find(arg);
             const char* advice = opt ? nullptr : advice_of(arg);
             if (advice && !*advice) continue;

@@ -310,7 +310,10 @@ class chat_program {
         }
         running_session = nullptr;
         std::erase_if(out_.calls, [](const auto& call) { return !call.is_complete; });  // nobody can answer those
-        if (status == DUET_ERR_CANCELLED && was_interrupted) status = DUET_OK, was_interrupted = 0;
+        if (status == DUET_ERR_CANCELLED && was_interrupted) {
+            status = DUET_OK;
+            was_interrupted = 0;
+        }
         // What was not answered can be asked again.
         if (status != DUET_OK && options_.is_chat && duet_chat_count(chat_) == n_messages && n_messages > 0)
             (void)!remove_from(n_messages - 1);
