@@ -485,7 +485,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
     for (; rows.tok < tok_end && rows.tok < a.n_tok; rows.tok += rows.n_toks) {
         // The block takes tokens of one sequence together. Their page tables begin at one place.
         const int page0 = c.page_start[rows.tok], pos = c.pos[rows.tok], until = a.until[rows.tok];
-        loads_before();
+        loads_before();  // One wait for the three.
         rows.low = attn_seen_from(a, pos);
         const int first_seen = rows.low / kAttnChunk, first_chunk = Split ? here.z : first_seen;
         const int page = c.pages[page0 + first_chunk];  // A chunk that is not there has a number, too.
