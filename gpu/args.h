@@ -147,7 +147,7 @@ struct attention_args {
     heads_args                k, v;                  // of the tokens, appended first by this launch; k.at null: they are there
     head_prepare              q_prepare, k_prepare;  // used with k.at only
     act_args                  result;                // q not null: out also as int8 (v_dim % 32 == 0)
-    device_ptr<uint32_t>      counter;               // split: one for each x and y of the grid
+    device_ptr<uint32_t>      counter;               // split: for each x and y of the grid n_chunks / kMergeStep + 1
     device_ptr<const float>   sinks;                 // n_heads; may be null
     device_ptr<const float>   slopes;                // n_heads: ALiBi's slopes (exact_alibi); may be null
     device_ptr<const int32_t> until;                 // n_tok: the last positions that the tokens see
@@ -165,6 +165,7 @@ struct attention_args {
 // A block's threads bring 8 or 16 elements of keys or values each, a part. A thread adds up so many rows of a column.
 // One of rope and kv_append takes kHeadsAtOnce heads.
 constexpr int kAttnPart = kGpuThreads * 8, kAttnRows = 4, kHeadsAtOnce = 4;
+constexpr int kMergeStep = 31;  // chunks of a group of a split attention, beside what the groups before it have become
 constexpr int kRowWords = kAttnChunk + 8;  // of a row: scores, then maximum, sum, factors of old and new values, bounds
 DUET_HD constexpr int attn_units(int cache_type) { return cache_type == DUET_CACHE_F16 ? 2 : 1; }
 // In mode fast a block has a tile of rows, heads of at most kFastDim values, and in shared memory lines (gpu/simt.h) of

@@ -100,25 +100,27 @@ using merge_word = decltype([] {
     else return uint32_t{};
 }());
 
-// Merges the chunks of a split attention, in order (exact_attn_merge). The last block to finish does this. Maxima, sums
-// and a thread's columns of kMergeChunks chunks are on their way together; a lane for each chunk makes its factors
-// meanwhile. A head's 64 words of `part`: the chunks' maxima, sums, factors of what is merged already, and factors of
-// the chunk. state: (max, sum). A segment has a head, of at most 8, and v_dim is even (launch.cpp).
+// Merges a group of a split attention's chunks, in order (exact_attn_merge), to the results, or where chunks follow to
+// the place of its last one. Maxima, sums and a thread's columns of kMergeChunks chunks are on their way together; a
+// lane for each chunk makes its factors meanwhile. A head's 64 words of `part`: the chunks' maxima, sums, factors of
+// what is merged already, and factors of the chunk. state: (max, sum). A segment has a head, of at most 8, and v_dim is
+// even (launch.cpp). What is made of late() here is made again where it is wanted: a walk keeps fewer scalars.
 template <class Shared>
-DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int last_chunk,
+DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int n, bool is_end,
                             Shared part, Shared state, Shared o) {
     const int d = a.cache.v_dim, wide = d + 2, all = rows.n * d, tid = thread_id() + late(0), lane = tid % kSegment,
               segment = tid / kSegment, at = segment * kRowWords;
-    const float* heads = a.partial + ((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks * (size_t)wide;
-    for (int c0 = first_chunk; c0 <= last_chunk; c0 += kMergeChunks) {
-        const int n_left = last_chunk - c0 + 1, n_here = n_left < kMergeChunks ? n_left : kMergeChunks;
-        const bool is_first = c0 == first_chunk, is_here = segment < rows.n && lane < n_here;
+    float* heads =
+        a.partial + (((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks + first_chunk) * (size_t)wide;
+    for (int c0 = 0; c0 < late(n); c0 += kMergeChunks) {
+        const int n_here = n - c0 < kMergeChunks ? n - c0 : kMergeChunks;
+        const bool is_first = c0 == 0, is_here = segment < rows.n && lane < n_here;
         DUET_ROLLED
         for (int i0 = 0; i0 < all; i0 += kMergeCols * kGpuThreads) {
             const bool is_there = i0 + kMergeCols * tid < all;
             const int i = is_there ? i0 + kMergeCols * tid : 0, r = i / d;
             uint32_t from = (uint32_t)((r * a.n_chunks + c0) * wide + 2 + i - r * d);
-            const uint32_t at_own = (uint32_t)((is_here ? segment * a.n_chunks + c0 + lane : 0) * wide);
+            const uint32_t at_own = (uint32_t)((is_here ? segment * late(a.n_chunks) + c0 + lane : 0) * wide);
             const uint64_t own = *(const uint64_t*)(heads + at_own);
             float sum[kMergeCols];
             merge_word v[kMergeChunks];
@@ -165,15 +167,18 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             };
             for (int k = 0; k < n_here && kHasWideWarps; k++) fold(k);  // Copies would keep more scalars in a walk.
             DUET_UNROLL
-            for (int k = 0; k < kMergeChunks && !kHasWideWarps && k < late(n_here); k++) fold(k);
+            for (int k = 0; k < kMergeChunks && !kHasWideWarps && k < n_here; k++) fold(k);
             for (int e = 0; e < kMergeCols && is_there; e++) o[i + e] = sum[e];
         }
         sync_block();
     }
     DUET_ROLLED
-    for (int i = tid; i < rows.n * d; i += kGpuThreads) {
-        const int r = i / d, j = i - r * d;
-        attn_store(a, rows.tok, rows.head0 + r, j, {state[r * kRowWords], state[r * kRowWords + 1]}, o[i]);
+    for (int i = tid; i < all; i += kGpuThreads) {
+        const int r = i / d, j = i - r * d, from = r * kRowWords;
+        if (is_end) attn_store(a, rows.tok, rows.head0 + r, j, {state[from], state[from + 1]}, o[i]);
+        float* to = heads + (size_t)(r * a.n_chunks + late(n) - 1) * (size_t)wide + j;
+        if (!is_end) store_for_others(to + 2, (float)o[i]);
+        if (!is_end && j < 2) store_for_others(to, (float)state[from + j]);
     }
 }
 
@@ -455,12 +460,13 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
 // grid (n_kv_heads * ceil(group / heads_per_block), ceil(n_tok / toks_per_block), n_chunks or more if Split), block 256
 // shared: launch_attention counts it; moves the chunks' keys and values once per block, and the f32 of its rows
 // Type is the cache's. With Split a block does one chunk of one token and leaves (max, sum, values); the last block of
-// a token merges them. Its keys are on their way while queries are made ready, its values while scores are computed.
-// Without Split a block walks all chunks in order, for the rows of several tokens. With k.at (one token to a block, and
-// no token sees another) the kernel also prepares queries and keys, and the block with the token's own chunk appends
-// key and value to the cache; it takes them from shared memory. Blocks that share a key/value head append the same
-// bytes, and only read other ones. Fast: mode fast, where the chip has units for it (f16, k.at null, at most kFastRows
-// rows, dims of at most 128). source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
+// a group of chunks, kMergeStep + 1, merges them. Its keys are on their way while queries are made ready, its values
+// while scores are computed. Without Split a block walks all chunks in order, for the rows of several tokens. With k.at
+// (one token to a block, and no token sees another) the kernel also prepares queries and keys, and the block with the
+// token's own chunk appends key and value to the cache; it takes them from shared memory. Blocks that share a key/value
+// head append the same bytes, and only read other ones. Fast: mode fast, where the chip has units for it (f16, k.at
+// null, at most kFastRows rows, dims of at most 128). source: own; softmax chunk by chunk as Milakov and Gimelshein
+// (arXiv 1805.02867)
 template <bool Split, int Type, bool Fast = false>
 DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}) {
     const cache_args& c = a.cache;
@@ -528,7 +534,7 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         for (int j = i_angle + kAngleThreads; j < n_angles; j += kAngleThreads)
             stage[quarter * attn_half(a) + j] = own.angles[angle_at + j];
         uint8_t* head = cache_chunk(c, page, kv_head);
-        const attn_memory m{q, score, o, state, stage};
+        const attn_memory<decltype(q)> m{q, score, o, state, stage};
         cache_unit<Type> u[Split ? 2 : 1][attn_units(Type)];
         auto load_keys = [&] { next_part<Type, true>(head, c.k_dim, c.k_dim * kAttnChunk, a.stage, 0, u); };
         auto load_values = [&] {
@@ -587,9 +593,17 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
             if (Split && lane < 2) store_for_others(to + lane, (float)state[r * kRowWords + lane]);
         }
         if constexpr (Split) {
-            uint32_t* counter = a.counter + here.y * c.n_kv_heads * n_slices + here.x;
-            if (is_last_block(counter, last_seen - first_seen + 1, shared_array<int>(0, 1)))
-                attn_merge(a, rows, first_seen, last_seen, score, state, o);
+            // A group begins with what those before it have become, whose merge comes to its counter as its chunks do.
+            const int i_chunk = here.z - first_seen;
+            for (int g = (i_chunk - (i_chunk > 0)) / kMergeStep, is_end = 0; !is_end; g++) {
+                const int from = first_seen + g * kMergeStep;
+                is_end = last_seen - from <= kMergeStep;
+                const int n = (is_end ? last_seen : from + kMergeStep) - from + 1;
+                uint32_t* counters =
+                    a.counter + (late(here.y) * c.n_kv_heads * n_slices + here.x) * (a.n_chunks / kMergeStep + 1);
+                if (!is_last_block(counters + late(g), n, shared_array<int>(0, 1))) break;
+                attn_merge(a, rows, from, n, is_end, score, state, o);
+            }
             return;  // The split has one token to a block: without a loop nothing is computed before it is wanted.
         }
         sync_block();

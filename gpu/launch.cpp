@@ -29,7 +29,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     const size_t per_group = (size_t)limits.max_batch + (size_t)limits.n_seqs * (size_t)sizes.max_chunks;
     sizes.int_count = (size_t)limits.max_batch * 4 + g.groups.size() * per_group + sequence_ints(limits);
     if (g.both_ways) sizes.int_count += g.groups.size() * (size_t)limits.max_batch;
-    // One counter for each token of a tail and each tile, and for each block_x and token of split attention.
+    // One counter for each token of a tail and each tile, and for each block_x, token and group of split attention.
     sizes.counter_count = kTailCounters;
     const std::vector<gpu_step> steps = plan_gpu_steps(g, true);
     sizes.walk_bytes = (2 * steps.size() + 8) * sizeof(walk_entry);  // The most that was seen: two launches to a step.
@@ -44,7 +44,7 @@ gpu_layout make_gpu_layout(const model_graph& g, const exec_limits& limits) {
     const size_t n_split = (size_t)std::clamp(limits.n_seqs, kSplitTokens, kSmallBatch);  // tokens
     for (const op& o : g.ops)
         if (o.kind == op_kind::attention) {
-            at_least(sizes.counter_count, n_split * (size_t)o.in.n_heads);
+            at_least(sizes.counter_count, n_split * (size_t)o.in.n_heads * (size_t)(sizes.max_chunks / kMergeStep + 1));
             if (o.alibi != 0.0f) sizes.slope_count += round_up((size_t)o.in.n_heads, 64);
             const size_t per_head = (size_t)sizes.max_chunks * (size_t)(g.caches[(size_t)o.index].v_dim + 2);
             at_least(sizes.partial_bytes, round_up(n_split * (size_t)o.in.n_heads * per_head * 4, 256));
@@ -428,8 +428,7 @@ void fill_batch(gpu_context& c) {
             for (size_t j = 0; j < n; j++)
                 exact_rope_angle(b.pos[i], freq[j], table.magnitude, (float*)at + j, (float*)at + n + j);
     }
-    c.tokens = put(b.token, b.n_tok);
-    c.pos = put(b.pos, b.n_tok);
+    c.tokens = put(b.token, b.n_tok), c.pos = put(b.pos, b.n_tok);
     c.wanted = put(b.wanted, b.n_wanted);
     c.q_factor = on_device();
     for (int i = 0; c.tempered && i < b.n_tok; i++)

@@ -63,20 +63,16 @@ duet_status launch_conv(gpu_context& c, const op& o, error_text& err) {
 duet_status launch_state_steps(gpu_context& c, const op& o, error_text& err) {
     const bool is_delta = o.kind == op_kind::delta_net;
     state_gpu_args a{};
-    a.x = c.at(o.in);
-    a.y = c.at(o.out);
+    a.x = c.at(o.in), a.y = c.at(o.out);
     a.step = c.heads(o.in2);
     if (is_delta) a.decay = c.heads(o.in3);
-    a.rate = c.vector_of(o.w);
-    a.bias = c.vector_of(o.b);
+    a.rate = c.vector_of(o.w), a.bias = c.vector_of(o.b);
     a.skip = c.vector_of(o.w2);
     a.state = state_layer_of(c, o);
     a.slot_floats = c.layout.common.state_floats;
     a.seqs = c.seqs;
-    a.x_stride = c.stride(o.in.buffer);
-    a.y_stride = c.stride(o.out.buffer);
-    a.n_heads = o.in2.width();
-    a.n_groups = o.n_groups;
+    a.x_stride = c.stride(o.in.buffer), a.y_stride = c.stride(o.out.buffer);
+    a.n_heads = o.in2.width(), a.n_groups = o.n_groups;
     a.n_cols = is_delta ? o.in.width() / (2 * o.n_groups + a.n_heads) : o.out.width() / a.n_heads;
     a.n_rows = is_delta ? a.n_cols : (o.in.width() - o.out.width()) / (2 * o.n_groups);
     a.tiled_heads = o.tiled_heads;

@@ -51,17 +51,14 @@ head_prepare prepare_of(const gpu_context& c, int32_t norm, int32_t rope) {
     head_prepare p{};
     if (norm >= 0) {
         const op& o = c.graph.ops[(size_t)norm];
-        p.has_norm = 1;
-        p.w = c.vector_of(o.w);
-        p.w_stride = o.w_stride;
-        p.eps = o.eps;
+        p.has_norm = 1, p.w = c.vector_of(o.w);
+        p.w_stride = o.w_stride, p.eps = o.eps;
     }
     if (rope >= 0) {
         const op& o = c.graph.ops[(size_t)rope];
         p.angles = c.angles[(size_t)o.index];
         p.n_freq = (int32_t)c.graph.ropes[(size_t)o.index].freq.size();
-        p.half = o.rope_dim / 2;
-        p.neox = o.neox;
+        p.half = o.rope_dim / 2, p.neox = o.neox;
     }
     return p;
 }
@@ -143,8 +140,7 @@ static duet_status launch_matvec(gpu_context& c, const gpu_step& s, int n_tok, e
             if (up.bias) up.bias += gate.n_out;
         }
         up.first_block = a.n_blocks = blocks_of(gate.n_out, kRowTile);
-        gate.y = c.at(result);
-        gate.y_stride = c.stride(result.buffer);
+        gate.y = c.at(result), gate.y_stride = c.stride(result.buffer);
     }
     a.n_shares = shares_of(c, a, w.type);
     a.tile_counters = c.counters + kTailCounters;
@@ -214,10 +210,8 @@ static attention_args attention_from(attention_args a, int tok, int n) {
     a.cache.page_start += tok;
     a.cache.pos += tok;
     a.until += tok;
-    a.q = heads_from(a.q, tok);
-    a.out = heads_from(a.out, tok);
-    a.k = heads_from(a.k, tok);
-    a.v = heads_from(a.v, tok);
+    a.q = heads_from(a.q, tok), a.out = heads_from(a.out, tok);
+    a.k = heads_from(a.k, tok), a.v = heads_from(a.v, tok);
     if (a.q_prepare.angles) a.q_prepare.angles += (size_t)tok * 2 * (size_t)a.q_prepare.n_freq;
     if (a.k_prepare.angles) a.k_prepare.angles += (size_t)tok * 2 * (size_t)a.k_prepare.n_freq;
     a.result = acts_from(a.result, tok);
@@ -259,25 +253,21 @@ duet_status launch_attention(gpu_context& c, const gpu_step& s, error_text& err)
     const op& o = c.graph.ops[(size_t)s.attention];
     attention_args a{};
     a.cache = cache_of(c, o.index);
-    a.q = c.heads(o.in);
-    a.out = c.heads(o.out);
+    a.q = c.heads(o.in), a.out = c.heads(o.out);
     a.sinks = c.vector_of(o.w);
     a.slopes = c.slopes[(size_t)s.attention];
     a.q_factor = o.temperature_scale != 0.0f ? (const float*)c.q_factor : nullptr;
     a.counter = c.counters;
     a.partial = (float*)c.partial;
-    a.scale = o.scale;
-    a.cap = o.cap;
+    a.scale = o.scale, a.cap = o.cap;
     const size_t group_of_layer = (size_t)c.graph.caches[(size_t)o.index].group;
     a.window = c.graph.groups[group_of_layer].window;
     a.until = o.both_ways ? c.until[group_of_layer] : c.pos;
     a.both_ways = o.both_ways;
-    a.n_tok = c.batch->n_tok;
-    a.n_chunks = c.n_chunks;
+    a.n_tok = c.batch->n_tok, a.n_chunks = c.n_chunks;
     if (s.append >= 0) {
         const op& append = c.graph.ops[(size_t)s.append];
-        a.k = c.heads(append.in);
-        a.v = c.heads(append.in2);
+        a.k = c.heads(append.in), a.v = c.heads(append.in2);
         a.q_prepare = prepare_of(c, s.q_norm, s.q_rope);
         a.k_prepare = prepare_of(c, s.k_norm, s.k_rope);
         c.wrote(append.in);

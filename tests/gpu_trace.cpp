@@ -1,6 +1,7 @@
 // tests/gpu_trace.cpp: writes all requests of the GPU executor to its driver. tests/gpu_replay.py repeats them with the
 // code of a chip.
-//   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h, checked against the CPU on the way;
+//   gpu_trace cases OUT [sample]   the small graphs of runtime/self_test_cases.h and far_attention.h, checked against
+//                                  the CPU on the way;
 //                                  sample: only the formats in gpu_sample.def
 //   gpu_trace fast OUT             those of mode fast, whose results are near the CPU's
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
@@ -15,8 +16,11 @@
 // A record holds: kind (1 byte), address, source address, number of bytes (8 bytes each), grid x y z threads shared (4
 // bytes each), name (32 bytes), then the bytes of an upload, a download or a launch's arguments. Numbers are
 // little-endian.
-#include "../runtime/self_test_cases.h"
+#include "far_attention.h"
+#include "../cpu/executor.h"
+#include "../gpu/args.h"
 #include "../gpu/driver.h"
+#include "../gpu/executor.h"
 #include "../tools/synthetic.h"
 
 namespace {
@@ -183,6 +187,17 @@ int main(int argc, char** argv) {
             const std::string wrong = duet::self_test::compare_case(c, "emu32");
             if (!wrong.empty()) failed = 1, fprintf(stderr, "gpu_trace: %s: %s\n", c.name.c_str(), wrong.c_str());
         });
+        // Three groups of chunks, of which one begins behind a window's first chunk.
+        duet::error_text err;
+        for (const int window : {0, 3000}) {
+            if (is_fast) break;
+            const auto c = duet::far_attention(DUET_CACHE_F16, 2, 32, 32, window);
+            const int far = 2 * (duet::kMergeStep + 1) * duet::kAttnChunk + 200;
+            if (duet::attend_far(c, duet::kGpuExecutor, "emu32", far, err) !=
+                duet::attend_far(c, duet::kCpuExecutor, "scalar", far, err))
+                failed = 1,
+                fprintf(stderr, "gpu_trace: far attention: other bits than the CPU's %s\n", err.text.c_str());
+        }
     } else if (std::string(argv[1]) == "shape" && argc == 11) {
         int32_t n[6];
         for (int i = 0; i < 6; i++) n[i] = atoi(argv[5 + i]);

@@ -4,6 +4,7 @@
 #include "../cpu/executor.h"
 #include "../runtime/self_test_cases.h"
 #include "../runtime/devices.h"
+#include "far_attention.h"
 #include "test_data.h"
 #include "../gpu/args.h"
 #include "../gpu/driver.h"
@@ -186,70 +187,26 @@ TEST_CASE("gpu: attention in mode fast is computed by a kernel of its own, only 
         }
 }
 
-// A token behind 1,199 positions, whose keys and values are random.
-static std::vector<float> attend_far(const self_test::graph_case& c, const executor& e, const char* id) {
-    constexpr int kPages = 19;
-    error_text err;
-    exec_limits limits;
-    limits.n_ctx = kPages * kAttnChunk;
-    limits.n_seqs = 1;
-    limits.max_batch = limits.max_wanted = 4;
-    limits.cache_type = c.cache_type;
-    limits.n_pages.assign(1, kPages);
-    void* context = nullptr;
-    REQUIRE_MESSAGE(e.create(c.g, limits, 1, id, &context, err) == DUET_OK, err.text);
-    const std::unique_ptr<void, void (*)(void*)> owned(context, e.destroy);
-    std::mt19937 rng(7);
-    std::vector<int32_t> table(kPages);
-    std::iota(table.begin(), table.end(), 0);
-    std::shuffle(table.begin(), table.end(), rng);
-    for (const int32_t page : table) {
-        std::vector<uint8_t> bytes(e.page_bytes(context, 0));
-        for (size_t i = 0; i < bytes.size(); i += 2) {  // halves, or halves of floats, of 2^-5 to 2^3
-            bytes[i] = (uint8_t)rng();
-            bytes[i + 1] = (uint8_t)((c.cache_type == DUET_CACHE_F32 ? 0x3c : 0x28) + rng() % 16 + rng() % 2 * 128);
-        }
-        REQUIRE(e.write_page(context, 0, page, bytes.data()) == DUET_OK);
-    }
-    const std::vector<std::vector<const int32_t*>> pages{{table.data()}};
-    const int32_t token[] = {3, 5}, pos[] = {1199, 1200}, seq[] = {0, 0}, slot[] = {0}, wanted[] = {0, 1};
-    const int32_t end[] = {1201, 1201};
-    std::vector<float> out;
-    for (const int n : {1, 2}) {
-        exec_batch b{n, token, pos, seq, n, wanted, &pages, slot};
-        b.end = end;
-        REQUIRE(e.run(context, b, nullptr, err) == DUET_OK);
-        for (int i = 0; i < n; i++) {
-            const float* row = e.wanted_row(context, c.g.logits_buffer, i);
-            out.insert(out.end(), row, row + c.g.buffers[(size_t)c.g.logits_buffer].width);
-        }
-    }
-    return out;
-}
-
-TEST_CASE("gpu: more chunks than the merge of a split attention reads at once give the CPU's bits") {
+TEST_CASE("gpu: a split attention of more chunks than a merge reads, in one group and more, gives the CPU's bits") {
+    constexpr int kGroup = (kMergeStep + 1) * kAttnChunk;
     for (const int32_t type : {DUET_CACHE_F16, DUET_CACHE_F32})
-        for (const auto [n_heads, k_dim, v_dim, window] :
-             {std::array{4, 64, 64, 0}, {1, 40, 40, 0}, {8, 128, 128, 0}, {2, 40, 34, 0}, {4, 64, 64, 1100}}) {
-            INFO(type, " ", n_heads, " ", v_dim, " ", window);
-            self_test::graph_case c("attention");
-            c.cache_type = type;
-            const view x = c.input((n_heads + 1) * k_dim + v_dim), y = c.buffer(n_heads * v_dim);
-            c.g.caches = {{0, 1, k_dim, v_dim, false}};
-            c.g.groups = {{window}};
-            c.add(op_kind::kv_append, self_test::heads_of(x, n_heads * k_dim, 1, k_dim), {},
-                  self_test::heads_of(x, (n_heads + 1) * k_dim, 1, v_dim))
-                .index = 0;
-            op& o = c.add(op_kind::attention, self_test::heads_of(x, 0, n_heads, k_dim),
-                          self_test::heads_of(y, 0, n_heads, v_dim));
-            o.index = 0;
-            o.scale = 0.2f;
-            c.logits(y);
-            const std::vector<float> want = attend_far(c, kCpuExecutor, "scalar");
+        for (const auto [n_heads, k_dim, v_dim, window, far] : {std::array{4, 64, 64, 0, 1199},
+                                                                {1, 40, 40, 0, 1199},
+                                                                {8, 128, 128, 0, 1199},
+                                                                {2, 40, 34, 0, kGroup - 2},
+                                                                {2, 40, 34, 0, kGroup - 1},
+                                                                {4, 64, 64, 1100, 1199},
+                                                                {4, 64, 64, 3000, 2 * kGroup + 200},
+                                                                {2, 32, 32, 0, 2 * kGroup + 200}}) {
+            INFO(type, " ", n_heads, " ", v_dim, " ", window, " ", far);
+            error_text err;
+            const self_test::graph_case c = far_attention(type, n_heads, k_dim, v_dim, window);
+            const std::vector<float> want = attend_far(c, kCpuExecutor, "scalar", far, err);
+            REQUIRE_MESSAGE(!want.empty(), err.text);
             REQUIRE(std::ranges::all_of(want, [](float v) { return std::isfinite(v); }));
             for (const char* device : {"emu32", "emu64"}) {
-                const std::vector<float> got = attend_far(c, kGpuExecutor, device);
-                REQUIRE(got.size() == want.size());
+                const std::vector<float> got = attend_far(c, kGpuExecutor, device, far, err);
+                REQUIRE_MESSAGE(got.size() == want.size(), err.text);
                 CHECK(memcmp(got.data(), want.data(), want.size() * 4) == 0);
             }
         }
