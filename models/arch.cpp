@@ -13,18 +13,18 @@
 
 namespace duet {
 
-#define ARCH(name, describe) duet_status describe(graph_builder& g);
+#define ARCH(names, describe) duet_status describe(graph_builder& g);
 #include "arch.def"
 
 namespace {
 
 struct arch_row {
-    const char* name;
+    std::string_view names;
     describe_fn describe;
 };
 
 constexpr arch_row kArchs[] = {
-#define ARCH(name, describe) {name, describe},
+#define ARCH(names, describe) {names, describe},
 #include "arch.def"
 };
 
@@ -423,20 +423,20 @@ duet_status describe_model(const gguf_file& file, int32_t n_vocab, model_graph& 
     std::string_view name;
     DUET_TRY(file.get_string("general.architecture", true, &name, err));
     for (const arch_row& row : kArchs) {
-        if (name != row.name) continue;
+        if (!has_word(row.names, name)) continue;
         graph_builder g(file, n_vocab, graph, err);
-        g.arch = graph.architecture = row.name;
+        g.arch = graph.architecture = name;
         g.chosen_rope = rope;
         DUET_TRY(row.describe(g));
         if (graph.ropes.empty() && (rope.factor != 0 || rope.base != 0 || !rope.type.empty()))
             return fail(err, DUET_ERR_UNSUPPORTED, "%s: rope scaling was asked for; architecture %s has no rope",
-                        file.path.c_str(), row.name);
+                        file.path.c_str(), g.arch.c_str());
         if (rope.factor > 1)
             graph.n_ctx_train = (int32_t)std::min<double>((double)graph.n_ctx_train * (double)rope.factor, 1 << 30);
         return DUET_OK;
     }
     std::string known;
-    for (const arch_row& row : kArchs) known += std::string(known.empty() ? "" : ", ") + row.name;
+    for (const arch_row& row : kArchs) known.append(known.empty() ? "" : " ").append(row.names);
     return fail(err, DUET_ERR_UNSUPPORTED, "%s: general.architecture: no code for '%s'; known: %s", file.path.c_str(),
                 printable(name).c_str(), known.c_str());
 }

@@ -8,6 +8,7 @@
 // their last run ended, and a repeated group is allowed only where it gives nothing back.
 #include "pretokenizer.h"
 
+#include "status.h"
 #include "unicode.h"
 
 #include <algorithm>
@@ -447,13 +448,8 @@ bool pretokenizer::compile(const std::vector<std::string_view>& patterns) {
 }
 
 bool pretokenizer::select(std::string_view name) {
-    for (const pretokenizer_row& row : pretokenizer_rows()) {
-        for (size_t pos = 0; pos < row.names.size();) {
-            size_t end = std::min(row.names.find(' ', pos), row.names.size());
-            if (row.names.substr(pos, end - pos) == name) return flags_ = row.flags, compile(row.patterns);
-            pos = end + 1;
-        }
-    }
+    for (const pretokenizer_row& row : pretokenizer_rows())
+        if (has_word(row.names, name)) return flags_ = row.flags, compile(row.patterns);
     return false;
 }
 

@@ -33,6 +33,9 @@ struct error_text {
 std::string printable(std::string_view bytes, size_t max_bytes = 80);
 std::string printable_path(std::string_view path);  // of 300 bytes
 
+// Says whether the list, words with one space between them, has the word.
+bool has_word(std::string_view list, std::string_view word);
+
 #define DUET_TRY(call)                                                                                                 \
     do {                                                                                                               \
         if (duet_status try_status_ = (call); try_status_ != DUET_OK) return try_status_;                              \

@@ -1,4 +1,4 @@
-"""tests/data/families.py: the tiny models, at least one for every row of models/arch.def. Used by make.py.
+"""tests/data/families.py: the tiny models, at least one for every name in models/arch.def. Used by make.py.
 
 Each function writes a family's forward pass with the parts of reference.py and returns the logits. Sources: the
 papers and published code of each family. A case is named after its function unless CASES says otherwise.
