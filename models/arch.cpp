@@ -103,8 +103,13 @@ std::string_view graph_builder::string(const char* suffix, std::string_view fall
 
 std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required, std::vector<uint32_t> fallback,
                                                uint32_t min, uint32_t max) {
-    if (status == DUET_OK)
-        status = file.get_u32_per_layer(key(suffix), required, (uint32_t)hp.n_blocks, min, max, &fallback, err);
+    // Some files tell nothing of the blocks that are not run, which come last.
+    const std::string name = key(suffix);
+    const gguf_kv* kv = file.find(name);
+    const bool is_short = kv && kv->type == DUET_KV_ARRAY && kv->n_values == (uint64_t)hp.n_layers;
+    const uint32_t n = (uint32_t)(is_short ? hp.n_layers : hp.n_blocks);
+    if (status == DUET_OK) status = file.get_u32_per_layer(name, required, n, min, max, &fallback, err);
+    while (is_short && fallback.size() < (size_t)hp.n_blocks) fallback.push_back(min);
     return fallback;
 }
 

@@ -216,6 +216,14 @@ TEST_CASE("families: what a key means that a file may lack or change") {
         CHECK(!other.empty());
         CHECK(!equal_bits(other, usual));
     }
+    // The array may tell nothing of the blocks behind the 64, which predict further tokens and are not run.
+    std::string flags = "B .attention.sliding_window_pattern";
+    for (int i = 0; i < 64; i++) flags += i % 4 < 3 ? " 1" : " 0";
+    const std::vector<float> alone = changed_logits("exaone4-64layers-swa", {});
+    REQUIRE(!alone.empty());
+    for (const std::string& shape : {flags, flags + " 1"})
+        CHECK(equal_bits(
+            changed_logits("exaone4-64layers-swa", {shape, "u .block_count 65", "u .nextn_predict_layers 1"}), alone));
     // Whether tokens see later ones is the file's to say in the families of Llama and Qwen, but not with recurrent
     // layers or windows. The vector of an encoder needs no output matrix, and none is missed.
     std::string error;
