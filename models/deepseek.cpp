@@ -1,4 +1,4 @@
-// models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4. The cache holds one
+// models/deepseek.cpp: multi-head latent attention: DeepSeek V2, V3, R1, Kimi K2, Mistral 4, PLM. The cache holds one
 // compressed vector and one rotated key for all heads; queries and results pass through attn_k_b and attn_v_b (the
 // absorbed form). Source: DeepSeek-AI 2024; ggml-org/llama.cpp:src/models.
 // Main path: models/arch.cpp -> [models/deepseek.cpp] -> models/ops.h
@@ -143,6 +143,8 @@ duet_status describe_deepseek(graph_builder& g) {
     // Files of GLM-4.7 Flash do not say how experts are scored. Where a bias chooses them, the scores are sigmoids.
     const bool has_bias = g.has(g.hp.n_layers - 1, "exp_probs_b.bias");
     const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, g.arch == "mistral4", has_bias) : moe_options{};
+    const ffn_options dense =
+        g.arch == "plm" ? ffn_options{.kind = ffn_kind::plain, .act = activation::relu2} : ffn_options{};
     const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
     if (g.status != DUET_OK) return g.status;
     const view x = input_embedding(g);
@@ -150,7 +152,7 @@ duet_status describe_deepseek(graph_builder& g) {
         latent_attention(g, i, norm_part(g, i, x, "attn_norm"), x, s, attn);
         const view h = norm_part(g, i, x, "ffn_norm");
         if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, {});
+        else ffn_part(g, i, h, x, dense);
     }
     return output_part(g, x);
 }

@@ -1,5 +1,6 @@
-// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, InternLM 2, SmolLM 3, Ernie 4.5, Granite, MiniCPM: pre-norm
-// blocks, rope on neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
+// models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, InternLM 2, SmolLM 3, Ernie 4.5, Arcee, Xverse, Baichuan,
+// Refact, DeepSeek 1, Bailing (Ling 1), Granite, MiniCPM: pre-norm blocks, rope on neighbouring pairs, grouped
+// attention, swiglu or experts. Source: Touvron et al. 2023;
 // ggml-org/llama.cpp:src/models. Describes only; must not know: devices. Main path: models/arch.cpp ->
 // [models/llama.cpp] -> models/ops.h
 #include "parts.h"
@@ -12,14 +13,18 @@ duet_status describe_llama(graph_builder& g) {
     if (!g.read_common({.is_either = true})) return g.status;
     const view x = input_embedding(g);
     block_options block;
-    const bool is_ernie = g.arch.starts_with("ernie"), is_smollm = g.arch == "smollm3";
-    const int32_t rope = rope_with_factors(g);
-    if (!is_ernie && (block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
+    const bool is_smollm = g.arch == "smollm3", normalise = !has_word("deepseek bailingmoe", g.arch);
+    // Refact and the 13B models of Baichuan have ALiBi instead of rope.
+    const bool has_alibi = g.arch == "refact" || (g.arch == "baichuan" && g.hp.n_layers == 40);
+    const int32_t rope = has_alibi ? -1 : rope_with_factors(g);
+    if (has_alibi) block.attn.alibi = 8.0f;
+    if (g.arch == "arcee") block.ffn = {.kind = ffn_kind::plain, .act = activation::relu2};
+    if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
         block.attn.temperature_length = (float)g.original_ctx();
-    // Some layers of Ernie are dense. Every fourth layer of SmolLM 3 has no rope.
-    const int32_t n_dense = is_ernie ? (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512) : 0,
-                  step = is_ernie ? (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512) : 1;
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    // Some layers of Ernie and DeepSeek are dense. Every fourth layer of SmolLM 3 has no rope.
+    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512),
+                  step = (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512);
+    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, normalise) : moe_options{};
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.moe = g.hp.n_experts > 0 && i >= n_dense && (i + 1) % step == 0 ? &moe : nullptr;
         block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;

@@ -57,7 +57,8 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
                   dv = g.hp.v_dim;
     if (n_kv == 0) g.wrong("attention.head_count_kv", "layer %d: want at least 1, got 0", layer);
     if (options.gated && dk != dv) g.wrong("attention.value_length", "want key_length %d, got %d", dk, dv);
-    const int32_t nq = n_heads * dk * (options.gated ? 2 : 1), nk = n_kv * dk, nv = n_kv * dv;
+    const bool gate_in_q = options.gated && !g.has(layer, "attn_gate.weight");
+    const int32_t nq = n_heads * dk * (gate_in_q ? 2 : 1), nk = n_kv * dk, nv = n_kv * dv;
     view q, k, v;
     if (g.has(layer, "attn_qkv.weight")) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
@@ -70,10 +71,13 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
         named_matmul(g, layer, in, v, "attn_v");
     }
     projections p{g.heads(q, n_heads, dk), g.heads(k, n_kv, dk), g.heads(v, n_kv, dv), {}};
-    if (options.gated) {
+    if (gate_in_q) {
         p.q.stride = 2 * dk;
         p.gate = p.q;
         p.gate.offset += dk;
+    } else if (options.gated) {
+        p.gate = g.buffer("attn gate", (int64_t)n_heads * dv);
+        named_matmul(g, layer, in, p.gate, "attn_gate");
     }
     return p;
 }

@@ -28,7 +28,8 @@ struct attention_options {
     bool neox = false;  // rope rotates the pairs (i, i + d/2)
     int32_t rope = -1;  // rope table; -1: no rope in this layer
     head_norms norms = head_norms::none;
-    bool gated = false;  // attn_q holds [query d | gate d] per head, and the result is multiplied by sigmoid(gate).
+    // The result is multiplied by sigmoid(gate). The gate is attn_gate, or attn_q holds [query d | gate d] per head.
+    bool gated = false;
     bool sinks = false;  // attn_sinks {H}
     int32_t window = 0;  // positions that a token sees; 0: all
     float scale = 0;     // 0: 1 / sqrt(k_dim)

@@ -17,7 +17,7 @@ def pre_norm(m, x, attn, ffn, second="ffn_norm", scale=1.0, post=(None, None)):
 
 
 def llama(m, moe=False, skip=0, factors=False, linear=0, yarn=None, yarn_log=0, temperature=0, tied=False, n=64, F=96,
-          L=2, KV=2):
+          L=2, KV=2, alibi=0, relu=False):
     m.common(L=L, n=n, F=F, KV=KV)
     how = {}
     if factors:
@@ -36,8 +36,22 @@ def llama(m, moe=False, skip=0, factors=False, linear=0, yarn=None, yarn_log=0, 
     if moe:
         m.experts()
     rope = m.rope(**how)
-    attn = lambda i, h: m.attention(i, h, None if skip and (i + 1) % skip == 0 else rope, neox=False, temperature=t)
-    return m.head(pre_norm(m, m.embed(), attn, m.moe if moe else m.ffn), tied=tied)
+    has_rope = lambda i: not alibi and not (skip and (i + 1) % skip == 0)
+    attn = lambda i, h: m.attention(i, h, rope if has_rope(i) else None, neox=False, temperature=t, alibi=alibi)
+    ffn = (lambda i, h: m.ffn(i, h, relu2, "plain")) if relu else m.moe if moe else m.ffn
+    return m.head(pre_norm(m, m.embed(), attn, ffn), tied=tied)
+
+
+def deepseek1(m, dense=1, KV=4, normalise=False):
+    m.common(L=3, KV=KV)
+    m.experts(shared=48, shared_count=1)
+    if dense:
+        m.key("leading_dense_block_count", dense)
+    if normalise:
+        m.key("expert_weights_norm", True)
+    rope = m.rope()
+    ffn = lambda i, h: m.moe(i, h, normalise=normalise) if i >= dense else m.ffn(i, h)
+    return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, neox=False), ffn))
 
 
 def ernie(m, moe=False):
@@ -72,7 +86,7 @@ def granite(m, moe=False, hybrid=False, n=64):
 
 
 def qwen(m, bias=False, norms="", moe=None, second="ffn_norm", sections=False, D=0, d=None, n=64, F=96, L=2,
-         factors=False, KV=2):
+         factors=False, KV=2, out_bias=False):
     m.common(L=L, n=n, F=F, d=d, KV=KV)
     if D:
         m.key("rope.dimension_count", D)
@@ -82,7 +96,18 @@ def qwen(m, bias=False, norms="", moe=None, second="ffn_norm", sections=False, D
         m.experts(**moe[0])
     rope = m.rope(D or None, divide=m.weight("rope_freqs", m.d // 2, scale=0.3, offset=2.0) if factors else None)
     ffn = (lambda i, h: m.moe(i, h, **moe[1])) if moe else m.ffn
-    return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, bias=bias, norms=norms), ffn, second))
+    attn = lambda i, h: m.attention(i, h, rope, bias=bias, norms=norms, out_bias=out_bias)
+    return m.head(pre_norm(m, m.embed(), attn, ffn, second))
+
+
+def mellum(m):
+    m.common(L=4, d=16), m.experts()
+    m.key("attention.sliding_window", 8)
+    m.key("rope.scaling.type", "yarn"), m.key("rope.scaling.factor", 4.0)
+    m.key("rope.scaling.original_context_length", 16)
+    full, short = m.rope(yarn=(4.0, 16), mag=1 + 0.1 * np.log(4)), m.rope()
+    attn = lambda i, h: m.attention(i, h, short if i % 4 < 3 else full, norms="head", window=8 if i % 4 < 3 else 0)
+    return m.head(pre_norm(m, m.embed(), attn, m.moe))
 
 
 def delta(m, is_next=False, moe=False, attends=(1, 3), fused=False):
@@ -209,6 +234,15 @@ def deepseek(m, is_mistral=False, lite=False):
                            lambda i, h: moe(i, h) if i >= 1 else m.ffn(i, h)))
 
 
+def plm(m):
+    m.common(d=24)
+    _, r, dk, dv, D = m.mla = 0, 32, 24, 16, 8
+    m.key("attention.value_length", dv), m.key("attention.kv_lora_rank", r)
+    rope = m.rope(m.key("rope.dimension_count", D))
+    return m.head(pre_norm(m, m.embed(), lambda i, h: m.latent(i, h, rope, 1.0),
+                           lambda i, h: m.ffn(i, h, relu2, "plain")), tied=True)
+
+
 def post_norm(m, is_olmo=True, L=4, n=64, H=4, F=96, window=0):
     m.common(L=L, n=n, H=H, F=F)
     full = short = m.rope()
@@ -271,6 +305,25 @@ def bailing(m):
     moe = lambda i, h: m.moe(i, h, "sigmoid", choose_bias=True, groups=(4, 2), scale=2.5)
     return m.head(pre_norm(m, m.embed(), lambda i, h: m.attention(i, h, rope, norms="head", fused=True),
                            lambda i, h: moe(i, h) if i >= 1 else m.ffn(i, h)))
+
+
+def dots(m, windows=False, is_afmoe=False, further=0):
+    m.common(L=4 if windows else 3, d=16)
+    m.key("leading_dense_block_count", 1)
+    m.experts(shared=48, shared_count=1, gating_func=2, weights_norm=True, weights_scale=1.5)
+    window = m.key("attention.sliding_window", 8) if windows else 0
+    if further:  # The array of windows tells nothing of the last block, which predicts further tokens and is not run.
+        m.key("attention.sliding_window_pattern", [i % 4 < 3 for i in range(m.L)])
+        m.key("block_count", m.L + further), m.key("nextn_predict_layers", further)
+        m.weight(f"blk.{m.L}.nextn.eh_proj", 2 * m.n, m.n)
+    rope = m.rope()
+    def attn(i, h):
+        short = i % 4 < 3
+        return m.attention(i, h, rope if short or not windows else None, norms="head", window=window if short else 0,
+                           gated="apart" if is_afmoe else False)
+    ffn = lambda i, h: m.moe(i, h, "sigmoid", choose_bias=True, scale=1.5) if i >= 1 else m.ffn(i, h)
+    post = ("post_attention_norm", "post_ffw_norm") if is_afmoe else (None, None)
+    return m.head(pre_norm(m, m.embed(np.sqrt(m.n) if is_afmoe else 1.0), attn, ffn, post=post))
 
 
 def cohere(m, second=False):
@@ -344,9 +397,10 @@ def falcon_h1(m):
 
 
 def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=False, fused=False, bias=True, tied=False,
-        gated=False, KV=4, alibi=0.0, clip=0.0, D=0, ln_bias=True, norms="", head_bias=False, ctx=256):
+        gated=False, KV=4, alibi=0.0, clip=0.0, D=0, ln_bias=True, norms="", head_bias=False, ctx=256, act=gelu,
+        embed_norm=False):
     m.common(ln=True, KV=KV, ctx=ctx)
-    if alibi:
+    if alibi and not embed_norm:  # BLOOM's files do not tell it.
         m.key("attention.max_alibi_bias", alibi)
     if clip:
         m.key("attention.clamp_kqv", clip)
@@ -355,12 +409,14 @@ def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=F
     x = m.embed()
     if learned:
         x = x + m.weight("position_embd", m.n, ctx, scale=1.0)[m.p]
+    if embed_norm:
+        x = m.norm(x, "token_embd_norm")
     table = m.rope(D or None) if rope else None
     for i in range(m.L):
         b = f"blk.{i}."
         attn = lambda h: m.attention(i, h, table, bias=bias, out_bias=bias and not gated, fused=fused, alibi=alibi,
                                      clip=clip, norms=norms)
-        ffn = lambda h: m.ffn(i, h) if gated else m.ffn(i, h, gelu, "plain", bias=bias)
+        ffn = lambda h: m.ffn(i, h) if gated else m.ffn(i, h, act, "plain", bias=bias)
         h = m.norm(x, b + "attn_norm", ln_bias)
         if parallel:
             a = m.norm(x, b + "attn_norm_2") if two_norms else h
@@ -480,6 +536,13 @@ CASES = [
     case("internlm2", "internlm2", llama, dict(KV=4)),
     case("llama-embed", "llama-embed", both_ways, dict(neox=False)),
     case("smollm3", "smollm3", llama, dict(skip=4, L=4)),
+    case("arcee", "arcee", llama, dict(relu=True)),
+    case("xverse", "xverse", llama, dict(KV=4)),
+    case("baichuan", "baichuan", llama, dict(KV=4)),
+    case("baichuan-40layers", "baichuan", llama, dict(KV=4, L=40, n=32, F=32, alibi=8.0)),
+    case("refact", "refact", llama, dict(KV=1, alibi=8.0)),
+    case("deepseek", "deepseek", deepseek1),
+    case("bailingmoe", "bailingmoe", deepseek1, dict(dense=0, KV=2, normalise=True)),
     case("ernie4_5", "ernie4_5", ernie),
     case("ernie4_5-moe", "ernie4_5-moe", ernie, dict(moe=True)),
     case("granite", "granite", granite),
@@ -502,6 +565,8 @@ CASES = [
     case("olmoe", "olmoe", qwen, dict(norms="whole", F=48, KV=4, moe=({}, dict(normalise=False)))),
     case("minimax-m2", "minimax-m2", qwen, dict(norms="whole", D=8, d=16, moe=(
         dict(gating_func=2), dict(score="sigmoid", choose_bias=True)))),
+    case("mellum", "mellum", mellum),
+    case("pangu-embedded", "pangu-embedded", qwen, dict(bias=True, out_bias=True)),
     case("qwen3next", "qwen3next", delta, dict(is_next=True, moe=True)),
     case("qwen35", "qwen35", delta),
     case("long-qwen35", "qwen35", delta, n_tok=300),
@@ -518,6 +583,7 @@ CASES = [
     case("deepseek2", "deepseek2", deepseek),
     case("deepseek2-lite", "deepseek2", deepseek, dict(lite=True)),
     case("mistral4", "mistral4", deepseek, dict(is_mistral=True)),
+    case("plm", "plm", plm),
     case("olmo2", "olmo2", post_norm),
     case("olmo3", "olmo2", post_norm, dict(window=8)),
     case("exaone4", "exaone4", post_norm, dict(is_olmo=False)),
@@ -527,6 +593,9 @@ CASES = [
     case("chatglm", "chatglm", chatglm),
     case("glm4moe", "glm4moe", glm4moe),
     case("bailingmoe2", "bailingmoe2", bailing),
+    case("dots1", "dots1", dots),
+    case("exaone-moe", "exaone-moe", dots, dict(windows=True, further=1)),
+    case("afmoe", "afmoe", dots, dict(windows=True, is_afmoe=True)),
     case("command-r", "command-r", cohere),
     case("cohere2", "cohere2", cohere, dict(second=True)),
     case("phi3-longrope-long", "phi3", phi3),
@@ -537,7 +606,12 @@ CASES = [
     case("nemotron_h_moe", "nemotron_h_moe", nemotron, dict(moe=True)),
     case("falcon-h1", "falcon-h1", falcon_h1),
     case("gpt2", "gpt2", gpt, dict(rope=False, learned=True, fused=True, tied=True, ctx=128)),
+    case("starcoder", "starcoder", gpt, dict(rope=False, learned=True, fused=True, tied=True, KV=1, ctx=128)),
     case("starcoder2", "starcoder2", gpt, dict(KV=2)),
+    case("codeshell", "codeshell", gpt, dict(KV=2)),
+    case("nemotron", "nemotron", gpt, dict(KV=2, bias=False, D=8, act=relu2)),
+    case("jais2", "jais2", gpt, dict(act=relu2)),
+    case("bloom", "bloom", gpt, dict(rope=False, fused=True, tied=True, alibi=8.0, embed_norm=True)),
     case("falcon", "falcon", gpt, dict(parallel=True, one_norm=True, fused=True, bias=False, KV=1)),
     case("falcon-two-norms", "falcon", gpt, dict(parallel=True, two_norms=True, fused=True, bias=False, KV=2)),
     case("phi2", "phi2", gpt, dict(parallel=True, one_norm=True, fused=True, D=8, head_bias=True)),

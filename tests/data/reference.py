@@ -157,7 +157,8 @@ class Model:
                   temperature=None, clip=0, KV=None, **how):
         b, T, H, d, KV = f"blk.{i}.", len(h), m.H, m.d, KV or m.KV
         split = lambda x: x.reshape(T, -1, d)
-        gate = None
+        gate = m.mm(b + "attn_gate", h, H * d) if gated == "apart" else None
+        gated = gated is True
         if fused:
             n_q = H * d * (2 if gated else 1)
             qkv = m.mm(b + "attn_qkv", h, n_q + 2 * KV * d, bias)
@@ -185,7 +186,7 @@ class Model:
             q = q * (1 + temperature[0] * np.log(np.floor(m.p / temperature[1]) + 1))[:, None, None]
         z = m.weight(b + "attn_sinks", H, scale=1.0) if sinks else None
         o = m.scores(q, k, v, sinks=z, **how)
-        if gated:
+        if gate is not None:
             o = o * sigmoid(gate)
         return m.mm(b + "attn_output", o, m.n, out_bias)
 
