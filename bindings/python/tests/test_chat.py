@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 import pytest
 
 import duet
+from duet import _abi
 from duet._schema import result_text
 from duet._session import parse
 
@@ -42,8 +43,9 @@ def test_an_answer_joins_the_messages(chat: duet.Chat) -> None:
 
 
 def test_a_question_that_cannot_be_answered_is_taken_back(chat: duet.Chat) -> None:
-    with pytest.raises(duet.FullError):
+    with pytest.raises(duet.FullError, match="n_ctx") as full:
         chat.ask("word " * 200000)
+    assert "-c" not in str(full.value)  # which is a flag of the programs
     with pytest.raises((TypeError, ValueError)):
         chat.ask("hello there", max_token=3)
     with pytest.raises(duet.FullError):
@@ -147,6 +149,16 @@ def test_calls_keep_to_the_schemas_of_described_tools(chat_model: duet.Model) ->
     answer = chat_model.chat(tools=[described]).ask("call the weather", temp=0)
     answer.read()
     assert [call.arguments for call in answer.calls] == [{"city": "Rome"}]
+
+
+def test_integers_of_more_digits_than_python_reads(chat: duet.Chat) -> None:
+    many = "1" * 5000
+    assert parse(f'{{"n": {many}, "m": 12}}', None) == {"n": float("inf"), "m": 12}
+    answer = chat.ask("hello there")
+    for kind, text in ((_abi.DUET_CHAT_CALL_BEGIN, "f"), (_abi.DUET_CHAT_CALL_PIECE, f'{{"n": {many}}}')):
+        answer._event(_abi.duet_chat_event(kind=kind, i_call=0), text, "")
+    event = answer._event(_abi.duet_chat_event(kind=_abi.DUET_CHAT_CALL_END, i_call=0, is_complete=1), "", "")
+    assert isinstance(event, duet.CallEnd) and event.call.arguments == {"n": float("inf")}
 
 
 def test_tool_choice(chat_model: duet.Model) -> None:
@@ -286,6 +298,21 @@ def test_a_tool_with_arguments_of_the_program() -> None:
     assert told["name"] == "weather" and told["description"] == "Tells the weather."
     assert told["parameters"]["properties"]["city"] == {"type": "string", "description": "the name of a city"}
     assert tool.call({"city": "Rome"}) == "sunny in Rome for 2 day(s)"
+
+
+def test_what_a_tool_returns_may_have_a_name_for_type_checkers_alone() -> None:
+    def tell(city: "str", days: int = 1) -> "NoSuchName":  # type: ignore[name-defined] # noqa: F821
+        return city * days
+
+    tool = duet.Tool(tell)
+    assert tool.definition["function"]["parameters"]["properties"]["days"] == {"type": "integer"}
+    assert tool.call({"city": "ab", "days": 2}) == "abab"
+
+    def odd(city: "NoSuchName") -> str:  # type: ignore[name-defined] # noqa: F821
+        return ""
+
+    with pytest.raises(NameError, match="NoSuchName"):
+        duet.Tool(odd)
 
 
 def test_what_is_no_schema_is_an_error() -> None:

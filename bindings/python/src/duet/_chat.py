@@ -13,7 +13,7 @@ from . import _abi
 from ._core import DuetError, Handle, Owner, defaults, error_of, lib, run, run_async, sized, string, using
 from ._model import Buffer, Sampler, Schema, bytes_of, decode, encode, schema_text, strings, terminated, text_or_none
 from ._schema import Tool, result_text
-from ._session import Session, Steps, StopReason, new_sampler, parse, saved
+from ._session import Session, Steps, StopReason, new_sampler, parse, read_integer, saved
 
 Messages = Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]
 
@@ -221,7 +221,7 @@ class Chat(Owner):
         with using(self._handle):
             address = self._handle.address
             texts = [string(lib.duet_chat_message(address, i)) for i in range(lib.duet_chat_count(address))]
-        return [json.loads(text) for text in texts]
+        return [json.loads(text, parse_int=read_integer) for text in texts]
 
     @property
     def template(self) -> str:
@@ -479,7 +479,7 @@ class Answer(Steps[Event]):
         if e.kind == _abi.DUET_CHAT_CALL_END:
             begin, written = self._names[e.i_call], "".join(self._pieces[e.i_call])
             try:  # The conversation keeps a call that was cut when its arguments are whole.
-                arguments = json.loads(written or ("{}" if e.is_complete else ""))
+                arguments = json.loads(written or ("{}" if e.is_complete else ""), parse_int=read_integer)
             except ValueError:
                 arguments = None
             call = Call(begin.name, begin.id, arguments if isinstance(arguments, dict) else None, written)

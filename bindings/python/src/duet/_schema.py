@@ -216,6 +216,15 @@ def _fits(value: Any, kind: Any) -> bool:
     return True
 
 
+def _hints(function: Any) -> Dict[str, Any]:
+    """The types of a function's parameters. What it returns may have a name that only type checkers know."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        told: Any = types.SimpleNamespace(__annotations__={**function.__annotations__, "return": Any})
+        return typing.get_type_hints(told, inspect.unwrap(function).__globals__, include_extras=True)
+
+
 class Tool:
     """A function that a model may call. Its name, signature and docstring make the description that the model reads;
     lines "name: text" of the docstring, or Annotated types, describe the parameters.
@@ -243,7 +252,7 @@ class Tool:
         self.name: str = name or str(getattr(told_by, "__name__", type(told_by).__name__))
         doc = inspect.getdoc(told_by) or ""
         target = told_by if inspect.isroutine(told_by) else type(told_by).__call__
-        hints = typing.get_type_hints(target, include_extras=True)
+        hints = _hints(target)
         self._kinds: Dict[str, Any] = {}
         properties: Dict[str, Any] = {}
         required: List[str] = []

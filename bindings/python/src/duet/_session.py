@@ -618,9 +618,17 @@ class Generation(Steps[TokenEvent]):
             return GenerateResult(r.n_prompt_tok, r.n_new_tok, StopReason(r.stop_reason), r.prompt_us, r.generate_us)
 
 
+def read_integer(digits: str) -> Union[int, float]:
+    """An integer of a JSON text. One of more digits than Python turns into an int is a float: they are beyond it, too."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
 def parse(text: str, schema: Any) -> Any:
     """A JSON text as a value of the type that the schema was made of."""
     if isinstance(schema, type) and hasattr(schema, "model_validate_json"):
         return schema.model_validate_json(text)
-    value = json.loads(text)
+    value = json.loads(text, parse_int=read_integer)
     return value if schema is None or isinstance(schema, (str, Mapping)) else convert(value, schema)
