@@ -6,6 +6,7 @@
 #include "../models/unicode.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace duet {
 
@@ -22,8 +23,8 @@ bool parse_time(std::string_view text, template_time* out) {
         else i_number++;
     }
     *out = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
-    return out->year >= 1 && out->month >= 1 && out->month <= 12 && out->day >= 1 && out->day <= 31 && out->hour < 24 &&
-           out->minute < 60 && out->second < 60;
+    const bool is_day = (std::chrono::year(out->year) / out->month / out->day).ok();
+    return out->year >= 1 && is_day && out->hour < 24 && out->minute < 60 && out->second < 60;
 }
 
 template_time local_time() {
@@ -56,10 +57,11 @@ duet_status read_tools(duet_chat& c) {
         if (text.empty() || text.size() > kMaxChatName || !std::all_of(text.begin(), text.end(), is_name_byte))
             return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: want a name of 1 to %zu letters, digits and _-./:$@",
                         wrapped.size(), kMaxChatName);
-        for (const chat_tool& earlier : c.tools)
-            if (earlier.name == name.as_string())
-                return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: the name '%s' is taken", wrapped.size(),
-                            printable(name.as_string()).c_str());
+        bool is_taken = text == "auto" || text == "none" || text == "required";  // which tool_choice means otherwise
+        for (const chat_tool& earlier : c.tools) is_taken |= earlier.name == text;
+        if (is_taken)
+            return fail(c.err, DUET_ERR_ARG, "tools: tool %zu: the name '%s' is taken", wrapped.size(),
+                        printable(text).c_str());
         const bool is_strict = compare_keys(member_of(function, "strict"), value::of_bool(true)) == 0;
         c.tools.push_back({std::string(name.as_string()), member_of(function, "parameters"), is_strict});
         wrapped.push_back(

@@ -267,7 +267,17 @@ TEST_CASE("conversation: errors name what was wanted") {
     CHECK(text([](duet_chat_params& p) { p.tools = R"([{"name": "a b"}])"; }).find("digits and _-./:$@") !=
           std::string::npos);
     CHECK(text([](duet_chat_params& p) { p.variables = "[]"; }) == "DUET_ERR_ARG: variables: want an object");
-    CHECK(text([](duet_chat_params& p) { p.now = "yesterday"; }).find("want a time as") != std::string::npos);
+    CHECK(text([](duet_chat_params& p) {
+              p.tools = R"([{"name": "f"}, {"name": "f"}])";
+          }).find("tool 1: the name 'f'") != std::string::npos);
+    CHECK(text([](duet_chat_params& p) {
+              p.tools = R"([{"name": "none"}])";
+          }).find("tool 0: the name 'none' is taken") != std::string::npos);
+    for (const char* now : {"yesterday", "2026-02-29T00:00:00", "2026-13-01T00:00:00", "2026-01-00T00:00:00",
+                            "0000-01-01T00:00:00", "2026-01-01T24:00:00"}) {
+        CAPTURE(now);
+        CHECK(text([&](duet_chat_params& p) { p.now = now; }).find("want a time as") != std::string::npos);
+    }
     CHECK(text([](duet_chat_params& p) { p.chat_template = "a\n{% for %}"; }).find("template line 2") !=
           std::string::npos);
     CHECK(text([](duet_chat_params& p) { p.thinking = 7; }).find("got 7") != std::string::npos);
