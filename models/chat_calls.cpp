@@ -170,6 +170,9 @@ bool chat_machine::step_name() {
     if (at_end()) return false;
     const char c = buffer[cur];
     const bool is_named = block->syntax == call_syntax::named;
+    const found ends_id = is_named && !block->key_end.empty() ? look(cur, block->key_end) : found::no;
+    if (ends_id == found::partial) return false;
+    if (ends_id == found::yes) return id.assign(buffer, token, cur - token), token = cur += block->key_end.size(), true;
     if (cur == token && block->syntax != call_syntax::literal && (c == '{' || c == '[')) return go_to(state::item);
     if (cur == token || cur - token > kMaxChatName) return fail();
     const found f = look(cur, block->name_end);

@@ -1,8 +1,6 @@
 // models/chat_forms.cpp: finds the form that a template writes, using chat_forms.def.
 #include "chat_machine.h"
 
-#include <algorithm>
-
 namespace duet {
 
 // ---- choosing -------------------------------------------------------------------------------------------------------
@@ -34,28 +32,28 @@ const thinking_markers& thinking_markers_of(chat_thinking thinking) { return kTh
 
 chat_thinking choose_thinking(std::string_view text) {
     for (size_t i = 1; i < std::size(kThinking); i++)
-        if (has_text(text, kThinking[i].close)) return (chat_thinking)i;
+        if (has_text(text, kThinking[i].close) || has_text(text, kThinking[i].open)) return (chat_thinking)i;
     return chat_thinking::none;
 }
 
-static const char* const kNames[] = {
-#define CHAT_FORM(id, name, parallel) name,
+static const std::pair<const char*, bool> kForms[] = {
+#define CHAT_FORM(id, name, parallel) {name, parallel},
 #include "chat_forms.def"
 #undef CHAT_FORM
 };
 
-const char* form_name(chat_form form) { return kNames[(size_t)form]; }
+const char* form_name(chat_form form) { return kForms[(size_t)form].first; }
+bool is_parallel(chat_form form) { return kForms[(size_t)form].second; }
 
 bool find_form(std::string_view name, chat_form* form) {
-    const auto found = std::find(std::begin(kNames), std::end(kNames), name);
-    if (found == std::end(kNames)) return false;
-    *form = (chat_form)(found - kNames);
-    return true;
+    for (size_t i = 0; i < std::size(kForms); i++)
+        if (name == kForms[i].first) return *form = (chat_form)i, true;
+    return false;
 }
 
 std::string chat_form_names() {
     std::string names;
-    for (const char* name : kNames) names += (names.empty() ? "" : ", ") + std::string(name);
+    for (const auto& form : kForms) names += (names.empty() ? "" : ", ") + std::string(form.first);
     return names;
 }
 

@@ -147,11 +147,6 @@ duet_status add_calls(chat_form form, std::string_view text, const std::vector<c
 #include "chat_forms.def"
 #undef CHAT_SHAPE
     };
-    static const bool kParallel[] = {
-#define CHAT_FORM(id, name, parallel) parallel,
-#include "chat_forms.def"
-#undef CHAT_FORM
-    };
     if (tools.empty()) return fail(err, DUET_ERR_ARG, "calls: no tool to call");
     const auto is_shown = [&](const shape_row& r) { return r.form == form && text.find(r.trigger) != text.npos; };
     const bool has_shown = form != chat_form::harmony && std::ranges::any_of(kRows, is_shown);
@@ -160,7 +155,7 @@ duet_status add_calls(chat_form form, std::string_view text, const std::vector<c
     for (const shape_row& row : kRows) {
         if (row.form != form || (has_shown && !is_shown(row))) continue;
         call_writer writer{builder, row, err};
-        choices.push_back(writer.calls(tools, parallel && kParallel[(size_t)form]));
+        choices.push_back(writer.calls(tools, parallel && is_parallel(form)));
         DUET_TRY(writer.status);
         if (!row.trigger.empty()) triggers->emplace_back(row.trigger);
         for (const chat_tool& t : tools)  // calls that no marker begins

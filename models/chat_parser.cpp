@@ -277,34 +277,27 @@ void chat_machine::run() {
     pos = 0;
 }
 
-struct chat_parser::impl : chat_machine {};
-
-chat_parser::chat_parser() = default;
-chat_parser::~chat_parser() = default;
-chat_parser::chat_parser(chat_parser&&) noexcept = default;
-chat_parser& chat_parser::operator=(chat_parser&&) noexcept = default;
-
 void chat_parser::start(chat_parser_options options, chat_sink sink) {
-    impl_ = std::make_unique<impl>();
-    impl_->options = std::move(options);
-    impl_->sink = sink;
-    impl_->begin();
+    machine_ = std::make_shared<chat_machine>();
+    machine_->options = std::move(options);
+    machine_->sink = sink;
+    machine_->begin();
 }
 
 void chat_parser::feed(std::string_view bytes, bool is_control) {
-    chat_machine& m = *impl_;
+    chat_machine& m = *machine_;
     if (is_control && !bytes.empty()) m.controls.push_back({m.buffer.size(), m.buffer.size() + bytes.size()});
     m.buffer += bytes;
     m.run();
 }
 
 void chat_parser::finish() {
-    impl_->is_final = true;
-    impl_->run();
+    machine_->is_final = true;
+    machine_->run();
 }
 
-size_t chat_parser::n_held_bytes() const { return impl_ ? impl_->buffer.size() : 0; }
+size_t chat_parser::n_held_bytes() const { return machine_ ? machine_->buffer.size() : 0; }
 
-bool chat_parser::is_thinking() const { return impl_ && impl_->is_thinking; }
+bool chat_parser::is_thinking() const { return machine_ && machine_->is_thinking; }
 
 }  // namespace duet

@@ -98,11 +98,6 @@ struct chat_parser_options {
 //   not.
 class chat_parser {
   public:
-    chat_parser();
-    ~chat_parser();
-    chat_parser(chat_parser&&) noexcept;
-    chat_parser& operator=(chat_parser&&) noexcept;
-
     // Begins a new output and forgets the last one. Copies the options. feed and finish send events to the sink.
     void start(chat_parser_options options, chat_sink sink);
     // Takes the bytes of the next token, or any piece of the output. is_control: the bytes are one control token, as
@@ -114,8 +109,7 @@ class chat_parser {
     bool is_thinking() const;  // the bytes fed last are inside thinking, as far as markers were complete
 
   private:
-    struct impl;
-    std::unique_ptr<impl> impl_;
+    std::shared_ptr<struct chat_machine> machine_;  // null: not started
 };
 
 // Returns the form in which a model with the template of this text writes calls; none: the template has no tools, or an
@@ -125,6 +119,7 @@ chat_thinking choose_thinking(std::string_view text);
 // Finds a form by name ("hermes", ...; see chat_forms.def). Returns false if there is none; *form stays.
 bool find_form(std::string_view name, chat_form* form);
 const char* form_name(chat_form form);
+bool is_parallel(chat_form form);  // it can hold several calls in one answer
 
 // The names of all forms, separated by ", ".
 std::string chat_form_names();

@@ -284,6 +284,18 @@ inline std::vector<writer> all_writers() {
                     "<|tool_calls_section_end|>";
          },
          "", "<|tool_call_end|>"},
+        {"gigachat 3.5", f::deepseek, t::think, "<think>", "</think>\n\n",
+         tags("<｜GCML｜invoke name=\"", "\">\n", "<｜GCML｜parameter name=\"", "DSML", "</｜GCML｜parameter>\n",
+              "</｜GCML｜invoke>\n", "<｜GCML｜tool_calls>\n", "", "</｜GCML｜tool_calls>"),
+         "\n\n", "</｜GCML｜parameter> and </｜GCML｜invoke>"},
+        {"solar", f::solar, t::solar, "<|think|>", "<|end|><|begin|>assistant",
+         [=](calls_t c) {
+             return "<|tool_calls|>" +
+                    join(c, "<|tool_call:begin|>7<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>", "");
+         },
+         "<|end|><|begin|>assistant", "<|tool_call:end|><|tool_calls|>", "<|content|>"},
+        {"yandex", f::mistral, t::none, "", "", [=](calls_t c) { return join(c, "[TOOL_CALL_START]", "\n", "", ""); },
+         "\n", "[TOOL_CALL_START]ping"},
         {"mistral, list", f::mistral, t::none, "", "",
          [=](calls_t c) { return "[TOOL_CALLS] [" + join(c, q, args, ", \"id\": \"123456789\"}", ", ") + "]"; }, "",
          "[TOOL_CALLS] ] }"},

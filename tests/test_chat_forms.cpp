@@ -53,6 +53,7 @@ TEST_CASE("chat forms: the form of real templates") {
          "mistralai--Mistral-7B-Instruct-v0.3 mistralai--Mistral-Nemo-Instruct-2407 "
          "mistralai-Mistral-Nemo-Instruct-2407 mistralrs-mistral_nemo_tool_call mistralrs-mistral_small_tool_call "
          "vllm-tool_chat_template_mistral3 vllm-tool_chat_template_mistral_parallel"},
+        {"mistral", chat_thinking::none, "yandex--YandexGPT-5-Lite-8B-instruct"},
         {"mistral", chat_thinking::mistral, "mistralai-Ministral-3-14B-Reasoning-2512"},
         {"nemotron-v2", chat_thinking::think, "NVIDIA-Nemotron-Nano-v2"},
         {"none", chat_thinking::think,
@@ -65,7 +66,8 @@ TEST_CASE("chat forms: the form of real templates") {
         {"pythonic", chat_thinking::think,
          "LFM2.5-Instruct LiquidAI--LFM2.5-VL-450M openinstruct-olmo_thinker_remove_intermediate_thinking"},
         {"tool-calls-list", chat_thinking::none,
-         "ai21labs--AI21-Jamba-Large-1.6 axolotl-jamba microsoft--Phi-4-mini-instruct unsloth-Apriel-1.5"},
+         "ai21labs--AI21-Jamba-Large-1.6 axolotl-jamba microsoft--Phi-4-mini-instruct"},
+        {"tool-calls-list", chat_thinking::apriel, "unsloth-Apriel-1.5"},
         {"xml-parameters", chat_thinking::none,
          "Qwen-Qwen3-Coder-30B-A3B-Instruct Qwen3-Coder meetkai-functionary-medium-v3.1 ollama-qwen3-coder-30b "
          "trl-tiny_aya_chat_template"},
@@ -187,14 +189,18 @@ TEST_CASE("chat forms: short snippets, names") {
     CHECK(choose_form("<|python_tag|>") == chat_form::llama3);
     CHECK(choose_form("[TOOL_CALLS]") == chat_form::mistral);
     CHECK(choose_form("｜DSML｜") == chat_form::deepseek);
+    CHECK(choose_form("'function call' role_sep '<｜GCML｜tool_calls>'") == chat_form::deepseek);  // GigaChat 3.5
+    CHECK(choose_form("<|tool_call:begin|>") == chat_form::solar);
     CHECK(choose_form("{% for m in messages %}{{ m.content }}{% endfor %}") == chat_form::none);
     CHECK(choose_form("") == chat_form::none);
     CHECK(choose_thinking("split('</think>')") == chat_thinking::think);
     CHECK(choose_thinking("<seed:think></seed:think>") == chat_thinking::seed);
-    CHECK(choose_thinking("<channel|>") == chat_thinking::gemma);
+    CHECK(choose_thinking("<channel|> <|think|>") == chat_thinking::gemma);
+    CHECK(choose_thinking("<|begin|>assistant<|think|><|end|>") == chat_thinking::solar);
+    CHECK(choose_thinking("'Here are my reasoning steps:' '[BEGIN FINAL RESPONSE]'") == chat_thinking::apriel);
     chat_form form = chat_form::none;
     for (const char* name : {"hermes", "xml-parameters", "glm", "llama3", "pythonic", "mistral", "deepseek", "harmony",
-                             "kimi-k2", "minimax-m2", "minicpm5", "gemma4", "command-r", "nemotron-v2"}) {
+                             "solar-open", "kimi-k2", "minimax-m2", "minicpm5", "gemma4", "command-r", "nemotron-v2"}) {
         CHECK(find_form(name, &form));
         CHECK(std::string(form_name(form)) == name);
     }

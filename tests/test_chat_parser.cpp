@@ -142,6 +142,7 @@ TEST_CASE("chat parser: thinking: open in the prompt, never closed, switched off
     CHECK(!prompt_opens_thinking("", chat_thinking::none));
     CHECK(!prompt_opens_thinking("x[THINK]", chat_thinking::think));
     CHECK(prompt_opens_thinking("x[THINK]", chat_thinking::mistral));
+    CHECK(prompt_opens_thinking("\n<|begin_assistant|>\nHere are my reasoning steps:\n", chat_thinking::apriel));
     o.thinking_is_open = true;
     seen s = read_all_ways(o, "\nA thought.\n</think>\n\nAn answer.");
     CHECK(s.thinking == "A thought.");
@@ -162,6 +163,22 @@ TEST_CASE("chat parser: thinking: open in the prompt, never closed, switched off
     REQUIRE(s.calls.size() == 1);
     CHECK(s.calls[0].id == "functions.ping:3");
     CHECK(s.calls[0].name == "ping");
+    chat_parser_options apriel = options_of(chat_form::tool_list, chat_thinking::apriel);
+    apriel.thinking_is_open = true;
+    s = read_all_ways(apriel, "I add.\n[BEGIN FINAL RESPONSE]\nFour\n[END FINAL RESPONSE]\n");
+    CHECK(s.thinking == "I add.");
+    CHECK(s.text == "Four");
+    // Solar's answer is a message of its own behind its thinking.
+    const chat_parser_options solar = options_of(chat_form::solar, chat_thinking::solar);
+    s = read_all_ways(solar, "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hello.");
+    CHECK(s.thinking == "Hm.");
+    CHECK(s.text == "Hello.");
+    s = read_all_ways(solar,
+                      "<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>"
+                      "ping<|tool_call:args|>{}<|tool_call:end|>");
+    REQUIRE(s.calls.size() == 1);
+    CHECK(s.calls[0].id == "a1b2");
+    CHECK(s.text.empty());
     o.thinking_is_open = false;
     s = read_all_ways(o, "\n\n<think>\n\n</think>\n\nHello <think>no</think>");
     CHECK(s.thinking == "");
