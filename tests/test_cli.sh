@@ -49,6 +49,7 @@ for tool in "$run" "$bin/logits" "$bin/perplexity" "$bin/bench" "$bin/embed"; do
     holds "$tool without arguments: no stdout" test ! -s "$dir/out"
     case_of "$tool: unknown flag" 2 "did you mean --model" "$tool" --modle x
     case_of "$tool: flag without value" 2 "needs a value" "$tool" -m
+    case_of "$tool: --help for a value" 2 "needs a value .*found the flag '--help'" "$tool" -m --help
     case_of "$tool: missing file" 1 "$dir/none.gguf" "$tool" -m "$dir/none.gguf" $( case $tool in "$run" | "$bin/embed") echo "-p x" ;; esac ) \
         $( [ "$tool" = "$bin/logits" ] && echo "--ids 1 -o $dir/x" ) $( [ "$tool" = "$bin/perplexity" ] && echo "-f $0" )
 done
@@ -325,6 +326,8 @@ case_of "embed --query of a model that scores nothing" 1 "scores no pairs" "$bin
 printf 'A cat sat.\r\n' >"$dir/text_crlf"
 case_of "embed -p -" 0 "" sh -c '"$@" <"$0"' "$dir/text_crlf" "$bin/embed" -m "$demo" -p -
 holds "embed -p -: the bits of the text" cmp "$dir/out" "$dir/one"
+case_of "embed: stdin twice" 2 "one text only" "$bin/embed" -m "$demo" -p - -p -
+case_of "embed: stdin as a text and as a file" 2 "one text only" "$bin/embed" -m "$demo" -p - -f -
 case_of "embed: no text" 2 "want -p or -f" "$bin/embed" -m "$demo"
 case_of "run --rope-scaling" 1 "want none, linear or yarn" "$run" -m "$demo" -p x -n 1 --rope-scaling cubic
 case_of "run --rope-scale" 0 "" "$run" -m "$demo" -p "A cat" -n 2 --temp 0 --rope-scaling linear --rope-scale 2
@@ -448,6 +451,18 @@ holds "quantize: a matrix without tensors: nothing is written" test ! -e "$dir/q
 case_of "quantize: a matrix that nothing is quantized by" 0 "" "$quantize" "$dir/q/in.gguf" "$dir/q/more" F32 --imatrix "$dir/q/none_at_all"
 case_of "quantize: IQ3_XXS without a matrix" 0 "blk.1.attn_v.weight.* F16 -> IQ3_S" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v
 case_of "quantize: IQ3_XXS with one" 0 "blk.1.attn_v.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XXS -v --imatrix "$dir/q/matrix"
+# 8 experts share a layer's attention: IQ3_M spends on the last layers, too. A file with one tensor of zeros.
+{
+    printf 'GGUF\3\0\0\0\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\24\0\0\0\0\0\0\0general.architecture\10\0\0\0\5\0\0\0\0\0\0\0llama'
+    printf '\21\0\0\0\0\0\0\0llama.block_count\4\0\0\0\2\0\0\0\22\0\0\0\0\0\0\0llama.expert_count\4\0\0\0\10\0\0\0'
+    printf '\25\0\0\0\0\0\0\0blk.1.ffn_down.weight\2\0\0\0\0\1\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+    head -c 2075 /dev/zero
+} >"$dir/q/experts"
+case_of "quantize: IQ3_M of 8 experts" 0 "blk.1.ffn_down.weight.* F32 -> Q4_K" "$quantize" "$dir/q/experts" "$dir/q/more" IQ3_M -v
+case_of "quantize: IQ3_M of none" 0 "blk.1.ffn_down.weight.* F16 -> IQ3_S" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_M -v
+case_of "quantize to stdout" 2 "want a file, stdout" "$quantize" "$dir/q/in.gguf" - Q4_0
+case_of "an importance matrix to stdout" 1 "want a file" "$bin/perplexity" -m "$dir/q/in.gguf" -f "$dir/text" -c 64 --chunks 1 --imatrix -
+holds "no file is named -" test ! -e -
 case_of "quantize: unknown type" 2 "unknown TYPE 'Q9_9'" "$quantize" "$dir/q/in.gguf" "$dir/q/none" Q9_9
 case_of "quantize: cut file" 1 "cut.gguf" "$quantize" "$dir/cut.gguf" "$dir/q/none" Q4_0
 case_of "quantize: a directory is the target" 1 "directory" "$quantize" "$dir/q/in.gguf" "$dir/q" Q4_0

@@ -173,7 +173,7 @@ class tool_args {
             if (*opt->value && equals == std::string::npos) {
                 if (i + 1 >= words.size()) return usage_error(arg + " needs a value: " + opt->value);
                 value = words[++i];
-                if (find(value))
+                if (find(value) || value == "-h" || value == "--help" || value == "--version")
                     return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'" +
                                        as_value_hint(*opt, value));
             }

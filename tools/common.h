@@ -310,8 +310,8 @@ inline duet_status check_output(const std::string& path, std::initializer_list<s
     if (path.empty()) return DUET_OK;
     for (const std::string& in : inputs)
         if (os::is_same_file(in, path)) return error->set(DUET_ERR_ARG, path + ": is read, so it is not written");
-    if (os::kind_of(path) > os::file_kind::regular)
-        return error->set(DUET_ERR_IO, path + ": want a file, found a directory or a device");
+    if (path == "-" || os::kind_of(path) > os::file_kind::regular)
+        return error->set(DUET_ERR_IO, path + ": want a file, found a directory, a device or stdout");
     const std::string beside = os::resolved(path) + ".part" + std::to_string(os::process_id());
     if (const int why = os::replace_file(beside, "", false))
         return error->set(DUET_ERR_IO, path + ": cannot be written: " + std::strerror(why));
@@ -357,14 +357,20 @@ inline double bandwidth_percent(double gbps, double bandwidth, uint64_t n_bytes,
     return 100 * gbps / bandwidth;
 }
 
+// Returns the text without blanks around it.
+inline std::string_view trimmed(std::string_view text) {
+    constexpr const char* kBlanks = " \t\r\n";
+    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+    return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
 // Reads numbers that are separated by commas or blanks. They stand bare, as a JSON array, or as the array "tokens" or
 // "ids" of a JSON object. An empty place between two commas is an error, because a number was forgotten.
 inline duet_status parse_ids(std::string_view text, const char* source, std::vector<int32_t>* ids, tool_error* error) {
     auto wrong = [&](const std::string& what) {
         return error->set(DUET_ERR_FORMAT, std::string(source) + ": " + what);
     };
-    const char* kBlanks = " \t\r\n";
-    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+    text = trimmed(text);
     const bool is_object = !text.empty() && text[0] == '{';
     if (is_object) {
         size_t at = text.find("\"tokens\"");
@@ -376,12 +382,11 @@ inline duet_status parse_ids(std::string_view text, const char* source, std::vec
     if (!text.empty() && text[0] == '[') {
         const size_t end = text.find(']');
         if (end == std::string_view::npos) return wrong("the array of ids has no end");
-        if (!is_object && text.find_first_not_of(kBlanks, end + 1) != std::string_view::npos)
-            return wrong("want nothing after the array of ids");
+        if (!is_object && end + 1 < text.size()) return wrong("want nothing after the array of ids");
         text = text.substr(1, end - 1);
     }
     for (bool is_after_comma = false;;) {
-        text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+        text = trimmed(text);
         const bool is_comma = !text.empty() && text[0] == ',';
         if ((is_after_comma && (is_comma || text.empty())) || (is_comma && ids->empty()))
             return wrong("id " + std::to_string(ids->size()) + ": want a number " +

@@ -371,9 +371,10 @@ int main(int argc, char** argv) {
     options.chosen = find_mix(options.type);
     if (!options.chosen)
         return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names), kExitUsage;
-    if (is_input(options.in, options.out)) return args.usage_error("OUT.gguf is IN.gguf: " + options.out), kExitUsage;
-    if (os::is_same_file(options.imatrix_path, options.out))
-        return args.usage_error("OUT.gguf is the importance matrix: " + options.out), kExitUsage;
+    if (options.out == "-") return args.usage_error("OUT.gguf: want a file, stdout cannot be written"), kExitUsage;
+    for (const auto& [in, what] :
+         {std::pair{options.in, "IN.gguf: "}, std::pair{options.imatrix_path, "the importance matrix: "}})
+        if (is_input(in, options.out)) return args.usage_error("OUT.gguf is " + (what + options.out)), kExitUsage;
     os::on_end(on_signal);
     code = finish_tool("quantize", [&](tool_error* error) {
         duet_file* opened = nullptr;

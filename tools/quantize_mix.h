@@ -57,10 +57,11 @@ enum class when {
     first_4,  // layers
     first_16th,
     first_8th,
-    middle,        // neither the first nor the last eighth
-    guided_8th,    // first_8th, with an importance matrix
-    unguided,      // without an importance matrix
-    unguided_8th,  // first_8th, without one
+    first_8th_experts,  // first_8th, and with 8 experts more_bits
+    middle,             // neither the first nor the last eighth
+    guided_8th,         // first_8th, with an importance matrix
+    unguided,           // without an importance matrix
+    unguided_8th,       // first_8th, without one
 };
 
 // The first row that fits decides. "*" stands for every mix.
@@ -109,7 +110,7 @@ constexpr rule kRules[] = {
     {"IQ3_XXS",                                               role::attn_k,      when::always,     "IQ2_S"},
     {"IQ3_XXS",                                               role::attn_q,      when::always,     "IQ2_S"},
     {"IQ3_XS",                                                role::ffn_in,      when::middle,     "IQ3_XXS"},
-    {"IQ3_M",                                                 role::ffn_down,    when::first_8th,  "Q4_K"},
+    {"IQ3_M",                                                 role::ffn_down,    when::first_8th_experts, "Q4_K"},
     {"IQ3_XXS",                                               role::ffn_down,    when::unguided_8th, "Q4_K"},
     {"IQ3_XXS",                                               role::ffn_down,    when::unguided,   "Q3_K"},
     {"Q4_0",                                                  role::ffn_down,    when::guided_8th, "Q4_1"},
@@ -272,6 +273,7 @@ inline bool holds(when at, const planned_tensor& p, const model_facts& facts, co
     case when::first_4: return i < 4;
     case when::first_16th: return i < n / 16;
     case when::first_8th: return i < n / 8;
+    case when::first_8th_experts: return i < n / 8 || (facts.n_experts == 8 && holds(when::more_bits, p, facts, base));
     case when::middle: return i >= n / 8 && i < 7 * n / 8;
     case when::guided_8th: return facts.has_imatrix && i < n / 8;
     case when::unguided: return !facts.has_imatrix;

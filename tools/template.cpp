@@ -23,13 +23,6 @@ duet_status render(std::string_view source, std::string_view variables, const te
     return status == DUET_OK ? DUET_OK : error->set(status, duet_chat_error(nullptr));
 }
 
-// Returns the text without blanks around it.
-std::string_view trimmed(std::string_view text) {
-    constexpr const char* kBlanks = " \t\r\n";
-    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-    return text.substr(0, text.find_last_not_of(kBlanks) + 1);
-}
-
 // Returns the variables that a template sees. input is a list of messages, or an object with messages, tools and other
 // variables, to which the others are added. JSON that is broken stays broken, and the library says where.
 std::string variables_of(std::string_view input, const template_options& options) {

@@ -14,9 +14,8 @@ struct tokenize_options {
 duet_status decode(const duet_model* model, const std::string& text, const tokenize_options& options,
                    tool_error* error) {
     std::vector<int32_t> ids;
-    const size_t at = text.find_first_not_of(" \t\r\n");
-    const bool is_empty =
-        at == std::string::npos || (text[at] == '[' && text.find_first_not_of(" \t\r\n", at + 1) == text.find(']'));
+    const std::string_view bare = trimmed(text);
+    const bool is_empty = bare.empty() || (bare[0] == '[' && trimmed(bare.substr(1)).starts_with(']'));
     if (!is_empty && parse_ids(text, options.has_text ? "-p" : options.path.c_str(), &ids, error)) return error->status;
     for (int32_t id : ids)
         if (!duet_token_spelling(model, id).data)
