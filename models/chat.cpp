@@ -163,6 +163,7 @@ duet_status chat_format::compile(std::string_view source, chat_template* out, ha
         for (const char* key : {"thinking", "reasoning"})
             if (!found->thinking_key && source.find("message." + std::string(key)) != std::string_view::npos)
                 found->thinking_key = key;
+    found->wants_one_call = source.find("function_call") != source.npos && source.find("tool_calls") == source.npos;
     const auto shows = [&](std::vector<value> messages, std::string_view needle) {
         chat_request probe;
         probe.messages = value::of_list(std::move(messages));
@@ -254,6 +255,7 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         if (const value calls = member_of(m, "tool_calls"); calls.is_list()) {
             std::vector<value> adapted;
             for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
+            if (h.wants_one_call) m = with(m, "function_call", member_of(adapted[0], "function"));
             m = with(m, "tool_calls", value::of_list(std::move(adapted)));
             if (h.wants_null) m = with(m, "content", value());
         }

@@ -56,6 +56,7 @@ class chat_format {
         bool has_later_system = true;        // else one that is not the first is folded, too
         bool has_developer = true;           // else a developer message becomes a system message
         bool wants_text_arguments = false;   // arguments of a call as JSON text
+        bool wants_one_call = false;         // a call as the message's function_call (YandexGPT)
         bool wants_null = false;             // calls are shown only where the message's content is null (DeepSeek R1)
         const char* thinking_key = nullptr;  // where it looks for reasoning_content, if not there
     };

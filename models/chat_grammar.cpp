@@ -162,7 +162,7 @@ duet_status add_calls(chat_form form, std::string_view text, const std::vector<c
             if (row.trigger.empty()) triggers->push_back("[" + t.name + "(");
     }
     if (choices.empty())
-        return fail(err, DUET_ERR_UNSUPPORTED, "calls: the form \"%s\" has no tool calls", form_name(form));
+        return fail(err, DUET_ERR_UNSUPPORTED, "calls: the template has no known form (\"%s\")", form_name(form));
     *out = builder.any_of(choices);
     return DUET_OK;
 }

@@ -132,6 +132,12 @@ TEST_CASE("chat: templates get messages in the form they want") {
                  "%}{{ m.content }}{% endfor %}",
                  call)
               .text == "x{\"a\": [1, \"b\"]}");
+    // the one call of a message, for templates that know no list of them
+    CHECK(render(d,
+                 "{% for m in messages %}{% if m.function_call %}{{ m.function_call.name }}"
+                 "{{ m.function_call.arguments | tojson }}{% endif %}{{ m.content }}{% endfor %}",
+                 call)
+              .text == "xf{\"a\": [1, \"b\"]}");
     // thinking
     chat_request off;
     off.thinking = 0;
