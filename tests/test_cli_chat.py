@@ -135,6 +135,7 @@ run("tools of another kind", "-p", "x", "--tools", path("bad.json", "{}"), code=
 run("tools, a form without calls", "-p", "x", "--tools", tools, "--chat-template", path("t.jinja"), code=1, err="calls")
 run("a tool that is not there", "-p", "x", "--tools", tools, "--tool-choice", "news", code=1, err="news")
 odd = '[{"name": "f", %s "parameters": {"properties": {"a": {"not": {}}}}}]'
+run("a choice of no tools", "-p", "x", "--tool-choice", "auto", code=2, err="--tool-choice wants --tools FILE")
 run("a schema of a tool", "-p", "x", "--tools", path("odd.json", odd % ""))
 run("a schema of a strict tool", "-p", "x", "--tools", path("odd.json", odd % '"strict": true,'), code=1, err="#/properties/a/not")
 
@@ -186,6 +187,7 @@ cut = '{"id":"call00000","name":"weather","cut_off":"{\\"city\\": \\"Paris\\"}"}
 run("a chat: what follows a call that was cut off is no result", "--chat", "--tools", tools, "-n", "4", *greedy, stdin="call\nhello\n", out="Let me see.\n" + cut + "Hello world.\n")
 saved = path("saved")
 run("a chat: save", "--chat", *greedy, stdin=f"hello\n/save {saved}\n/save\n", out="Hello world.\n", err="/save wants a file")
+run("a chat: save to stdout", "--chat", stdin="/save -\n", out="", err="/save wants a file")
 run("a chat: save again", "--chat", *greedy, stdin=f"hello\n/save {saved}\n", out="Hello world.\n", err="saved to")
 notes = path("notes.txt", "kept")
 for other in (chat, notes):

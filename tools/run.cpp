@@ -213,6 +213,7 @@ std::string contradiction(const run_options& o) {
     if (o.model.path.empty()) return "no model: want -m FILE";
     if (!o.prompt.empty() && !o.prompt_file.empty()) return "two prompts: want -p or -f, not both";
     if (o.is_raw && !o.chat_flag.empty()) return "--raw completes a text, " + o.chat_flag + " is for chats: not both";
+    if (!o.tool_choice.empty() && o.tools.empty()) return "--tool-choice wants --tools FILE";
     if (!o.grammar.empty() + !o.grammar_file.empty() + !o.json_schema.empty() > 1)
         return "want one of --grammar, --grammar-file and --json-schema";
     const int n_stdin = (o.prompt_file == "-") + (o.messages == "-") + (o.tools == "-") + (o.grammar_file == "-") +

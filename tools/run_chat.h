@@ -227,9 +227,7 @@ class chat_program {
 
     // Keeps the answer to the grammar or schema, and calls to their tools.
     duet_status constrain(int32_t opens_thinking, tool_error* error) {
-        if (options_.grammar.empty() && options_.json_schema.empty() && options_.tools.empty() &&
-            options_.tool_choice.empty())
-            return DUET_OK;
+        if (options_.grammar.empty() && options_.json_schema.empty() && options_.tools.empty()) return DUET_OK;
         if (!grammar_ || grammar_opens_thinking_ != opens_thinking) {
             duet_chat_grammar_params params = duet_chat_grammar_params_default();
             params.tool_choice = options_.tool_choice.empty() ? nullptr : options_.tool_choice.c_str();
@@ -370,7 +368,7 @@ class chat_program {
         } else if (name == "/system") {
             status = set_system(text);
             if (!status) say(text.empty() ? "no system message" : "the system message is set");
-        } else if ((name == "/save" || name == "/load") && text.empty()) say(name + " wants a file");
+        } else if ((name == "/save" || name == "/load") && (text.empty() || text == "-")) say(name + " wants a file");
         else if (name == "/save") return save(text, error);
         else if (name == "/load") return out_.calls.clear(), load(text, error);
         else if (name == "/reset") {
