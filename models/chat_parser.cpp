@@ -105,7 +105,8 @@ void chat_machine::begin() {
         }
     }
     for (const auto& [form, marker] : kMarkup)
-        if (form == options.form) marks.push_back({marker, mark_kind::markup, nullptr, false, false, true, true});
+        if (form == options.form && (splits || marker != think.close))
+            marks.push_back({marker, mark_kind::markup, nullptr, false, false, true, true});
     if (has_headers(options.form)) {
         for (const char* open : {"<|start|>", "<|channel|>", "<|message|>"})
             marks.push_back({open, mark_kind::header, nullptr, false, false, true, true});

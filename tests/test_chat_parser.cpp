@@ -163,6 +163,10 @@ TEST_CASE("chat parser: thinking: open in the prompt, never closed, switched off
     REQUIRE(s.calls.size() == 1);
     CHECK(s.calls[0].id == "functions.ping:3");
     CHECK(s.calls[0].name == "ping");
+    chat_parser_options kept = options_of(chat_form::solar, chat_thinking::solar);
+    kept.split_thinking = false;
+    CHECK(read_all_ways(kept, "<|think|>a<|end|><|begin|>assistant<|content|>b").text ==
+          "<|think|>a<|end|><|begin|>assistantb");
     chat_parser_options apriel = options_of(chat_form::tool_list, chat_thinking::apriel);
     apriel.thinking_is_open = true;
     s = read_all_ways(apriel, "I add.\n[BEGIN FINAL RESPONSE]\nFour\n[END FINAL RESPONSE]\n");
