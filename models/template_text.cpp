@@ -65,10 +65,9 @@ bool unescape_string(std::string_view literal, std::string* out) {
             utf8_append(out, cp);
             return true;
         };
-        const char e = escaped < 0x80 ? (char)escaped : 0;
         // The reference turns a character beyond ASCII into an escape, and the backslash into itself.
         if (escaped >= 0x80) *out += escape_text(escaped);
-        else if (const size_t i = kNames.find(e); i != kNames.npos) *out += kMeanings[i];
+        else if (const char e = (char)escaped; kNames.find(e) != kNames.npos) *out += kMeanings[kNames.find(e)];
         else if (e >= '0' && e <= '7') at--, append_number(8, 3, false);
         else if (const size_t n = e == 'x' ? 2 : e == 'u' ? 4 : e == 'U' ? 8 : 0) {
             if (!append_number(16, n, true)) return false;

@@ -225,8 +225,9 @@ duet_status body_part(const duet_chat& c, const duet_chat_grammar_params& p, gra
     rules.gbnf = p.gbnf;
     rules.json_schema = p.json_schema;
     if (parts->has_body) DUET_TRY(add_body(rules, b, &parts->body, err));
-    if (parts->has_body && c.form == chat_form::harmony)
-        parts->body = b.sequence({b.spelled("<|channel|>final<|message|>"), parts->body});
+    const bool is_solar = c.form == chat_form::solar;
+    if (parts->has_body && (is_solar || c.form == chat_form::harmony))
+        parts->body = b.sequence({b.spelled(is_solar ? "<|content|>" : "<|channel|>final<|message|>"), parts->body});
     return DUET_OK;
 }
 

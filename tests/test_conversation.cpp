@@ -401,6 +401,33 @@ TEST_CASE("conversation: an answer kept to its tools, whatever the model would w
     duet_grammar_free(g);
 }
 
+TEST_CASE("conversation: what is kept to a grammar stands where the model's form has its text") {
+    desk d(512, {{"", {"I will not."}}});
+    duet_chat_params of_form = duet_chat_params_default();
+    of_form.thinking = 0;
+    for (const auto& [form, marker] : {std::pair{"solar-open", "<|content|>"}, std::pair{"hermes", ""}}) {
+        CAPTURE(form);
+        of_form.form = form;
+        duet_chat* c = nullptr;
+        REQUIRE(duet_chat_create(d.model.get(), &of_form, &c) == DUET_OK);
+        d.chat.reset(c);
+        d.say("Look");
+        duet_chat_grammar_params p = duet_chat_grammar_params_default();
+        p.gbnf = "root ::= \"yes\"";
+        duet_grammar* g = nullptr;
+        REQUIRE(duet_chat_grammar(c, &p, &g) == DUET_OK);
+        const grammar_ptr grammar(g);
+        REQUIRE(duet_sampler_grammar(d.sampler.get(), g) == DUET_OK);
+        CHECK(run_turn(d) == lines{"text:yes", "end 0"});
+        char written[512];
+        size_t n_bytes = 0;
+        const duet_session* s = d.session.get();
+        REQUIRE(duet_detokenize(d.model.get(), duet_seq_ids(s, 0), (size_t)duet_seq_length(s, 0), 0, written,
+                                sizeof written, &n_bytes) == DUET_OK);
+        CHECK(std::string_view(written, n_bytes).ends_with(std::string(marker) + "yes"));
+    }
+}
+
 TEST_CASE("conversation: an answer's schema has the limits that duet_grammar_create has") {
     desk d(512, {{"", {"I will not."}}});
     d.open();
