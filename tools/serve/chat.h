@@ -8,10 +8,9 @@ namespace serve {
 // What a conversation asks for beside the common fields, in OpenAI's shapes.
 struct chat_fields {
     json messages = json::array();
-    json tools;               // null: none
-    std::string tool_choice;  // "auto", "none", "required", or with a name below
-    std::string tool_name;
-    json variables = json::object();  // of the template
+    json tools;                          // null: none
+    std::string tool_choice, tool_name;  // "auto", "none", "required", or "name" and it
+    json variables = json::object();     // of the template
     int32_t thinking = -1;
     bool parallel = true, keeps_markers = false;
 };

@@ -363,8 +363,7 @@ struct engine::loop {
         const int32_t seq = reuse(j);
         if (seq < 0) return end(j, end_reason::failed, duet_session_error(session_)), false;
         constexpr int64_t kPage = 64;
-        const int64_t n_begun =
-            std::count_if(running_.begin(), running_.end(), [](const job_ptr& r) { return r->seq >= 0; });
+        const int64_t n_begun = std::ranges::count_if(running_, [](const job_ptr& r) { return r->seq >= 0; });
         const int64_t n_held = duet_seq_length(session_, seq),
                       n_want = (int64_t)j.tokens.size() - n_held + kPage * (n_begun + 2);
         while (n_begun > 0 && duet_session_room(session_) < n_want)

@@ -49,7 +49,8 @@ json read_messages(const fields& f) {
 
 // The request in OpenAI's fields, so that one place reads them.
 json as_openai(const fields& f) {
-    json out = copy_fields(f, {"temperature", "top_p", "top_k", "seed", "cache_prompt", "chat_template_kwargs"});
+    json out =
+        copy_fields(f, {"temperature", "top_p", "top_k", "seed", "stream", "cache_prompt", "chat_template_kwargs"});
     out["messages"] = read_messages(f);
     f.list("stop_sequences"), f.object("chat_template_kwargs");
     out["stop"] = read_stops(f, "stop_sequences");
@@ -177,7 +178,6 @@ void post_messages(server& s, exchange_ptr exchange, const fields& f) {
     f.number("temperature", 0, 1), f.object("metadata");
     json request = as_openai(f);
     request["max_tokens"] = limit;
-    request["stream"] = f.flag("stream", false);
     submit_chat(std::make_shared<message_reply>(s, exchange), fields(request));
 }
 

@@ -18,14 +18,8 @@ constexpr std::string_view kNonceMark = "@NONCE@";
 // Trusted types forbid the functions that turn text into markup.
 void get_page(server&, exchange_ptr e) {
     const std::string nonce = random_id("");
-    std::string text;
-    text.reserve(kPage.size() + 64);
-    for (size_t begin = 0; begin < kPage.size();) {
-        const size_t mark = std::min(kPage.find(kNonceMark, begin), kPage.size());
-        text += kPage.substr(begin, mark - begin);
-        if (mark < kPage.size()) text += nonce;
-        begin = mark + kNonceMark.size();
-    }
+    std::string text(kPage);
+    for (size_t at; (at = text.find(kNonceMark)) != text.npos;) text.replace(at, kNonceMark.size(), nonce);
     e->headers.emplace_back("Content-Security-Policy",
                             "default-src 'none'; script-src 'nonce-" + nonce + "'; style-src 'nonce-" + nonce +
                                 "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "

@@ -33,8 +33,7 @@ std::string read_bytes(const std::string& text, uint64_t* out) {
 const std::string kKeyRule = "want up to 512 visible ASCII characters";
 
 bool is_key(const std::string& key) {
-    return !key.empty() && key.size() <= 512 &&
-           std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
+    return !key.empty() && key.size() <= 512 && std::ranges::all_of(key, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
 void add_flags(tool_args& args, server_options* o) {
