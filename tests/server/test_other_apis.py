@@ -181,7 +181,7 @@ def test_ollama(known):
     assert client.chat(model="known", messages=HI, options=cold, think=True).message.thinking == "hm, well"
     assert client.chat(model="known", messages=HI, options={**cold, "num_predict": -2}).done_reason == "stop"
     assert client.list().models[0].model == "known"
-    assert client.show("known").capabilities == ["completion", "tools"]
+    assert client.show("known").capabilities == ["completion", "tools", "thinking"]
     with pytest.raises(ollama.ResponseError) as error:
         client.chat(model="other", messages=HI)
     assert error.value.status_code == 404 and "other" in error.value.error
@@ -236,6 +236,44 @@ def test_ollama_tells_what_is_loaded(known):
     assert running.model == running.name == listed.model == "known" and running.size == listed.size > 0
     assert running.context_length == 4096 and running.size_vram == 0 and running.expires_at.year > 2200
     assert running.details.quantization_level == "F32"
+    assert len(running.digest) == len(listed.digest) == 64  # `ollama list` and `ollama ps` print the first twelve
+    assert known.post("/api/show", {"model": "known"}).json()["model_info"]["general.basename"] == "known"  # Copilot's name of it
+
+
+def test_ollama_tells_log_probabilities(known):
+    client = ollama.Client(host=known.url)
+    ask = dict(model="known", options=COLD, logprobs=True, top_logprobs=2)
+
+    def shown(told):
+        return [(p.token, [(top.token, top.logprob) for top in p.top_logprobs]) for one in told for p in one.logprobs or []]
+
+    want = known.client().chat.completions.create(model="known", messages=HI, logprobs=True, top_logprobs=2, temperature=0)
+    whole = client.chat(messages=HI, **ask)
+    assert shown([whole]) == [(p.token, [(top.token, top.logprob) for top in p.top_logprobs])
+                              for p in want.choices[0].logprobs.content]
+    pieces = list(client.chat(messages=HI, stream=True, **ask))
+    assert shown(pieces) == shown([whole]) and [len(p.logprobs or []) for p in pieces] == [1] * 5 + [0]
+    for more in ({"prompt": "hi"}, {"prompt": "<|go0|>", "raw": True}):
+        told = client.generate(**more, **ask)
+        assert told.response == "".join(token for token, _ in shown([told])) == "Hello world!"
+        assert shown(client.generate(stream=True, **more, **ask)) == shown([told])
+        assert all(len(top) == 2 for _, top in shown([told]))
+        told = client.generate(**more, **{**ask, "top_logprobs": None})
+        assert all(not top for _, top in shown([told])) and len(shown([told])) == 5
+        assert client.generate(**more, **{**ask, "logprobs": False}).logprobs is None
+    pieces = list(client.chat(messages=HI, stream=True, think=True, **ask))  # all tokens are told, also those of marks
+    assert "".join(token for token, _ in shown(pieces)) == "hm, well</think>fine"
+    for wrong in ({"logprobs": 5}, {"top_logprobs": 21}, {"top_logprobs": "x"}):
+        body = {"messages": HI, "logprobs": True, **wrong}
+        assert known.post("/api/chat", body).status_code == 400, wrong
+
+
+def test_a_prompt_without_a_template_has_no_system(known, start, known_file):
+    raw = {"prompt": "<|go0|>", "raw": True, "stream": False, "options": COLD}
+    for more, status in (({}, 200), ({"system": ""}, 200), ({"system": "be kind"}, 400), ({"system": 5}, 400)):
+        answer = known.post("/api/generate", {**raw, **more})
+        assert answer.status_code == status and (status == 200 or "system" in answer.json()["error"])
+    assert known.post("/api/generate", {**raw, "raw": False, "system": "be kind"}).status_code == 200
 
 
 def test_ollama_has_one_answer_and_no_limit_of_its_own(known):
@@ -289,6 +327,43 @@ def test_ollama_loads_and_unloads(known):
     assert known.post("/api/generate", {"model": "known"}).json()["done_reason"] == "load"
     assert known.post("/api/chat", {"model": "known"}).json()["done_reason"] == "load"
     assert known.post("/api/generate", {"model": "other"}).status_code == 404
+
+
+def test_ollama_takes_an_answer_without_text_back(known):
+    """Home Assistant leaves the content of such an answer out, in all later turns."""
+    def count(*messages):
+        told = known.post("/api/chat", {"messages": [*HI, *messages, *HI], "stream": False, "options": COLD})
+        return told.json()["prompt_eval_count"]
+
+    empty = count({"role": "assistant", "content": ""})
+    assert count({"role": "assistant"}) == count({"role": "assistant", "content": None}) == empty
+    assert count({"role": "assistant"}, {"role": "user"}) > empty
+
+
+def test_calls_of_ollama_have_ids(start, known_file, tmp_path):
+    """Zed wants one. Some clients send it back with the call and not with the result."""
+    (tmp_path / "template").write_text(
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>{{ c.id }}={{ c.function.name }};</tool_call>"
+        "{% endfor %}{% if m.role == 'tool' %}{{ m.tool_call_id }}:{{ m.content }};{% endif %}{% endfor %}<|go3|>")
+    server = start(known_file, "--chat-template", str(tmp_path / "template"), "--tool-parser", "hermes")
+    ask = {"messages": HI, "tools": TOOLS, "options": COLD}
+    (call,) = server.post("/api/chat", {**ask, "stream": False}).json()["message"]["tool_calls"]
+    lines = [json.loads(line) for line in server.post("/api/chat", ask).text.splitlines()]
+    (other,) = [call for line in lines for call in line["message"].get("tool_calls", [])]
+    assert call["function"] == other["function"] and call["id"] != other["id"]
+
+    def prompt(ids, results):
+        # a limit of one token: the count of the prompt's tokens tells which ids it has
+        calls = [{**({"id": id} if id else {}), "function": {"name": "look", "arguments": {}}} for id in ids]
+        tools = [{"role": "tool", "content": "x", **({"tool_call_id": id} if id else {})} for id in results]
+        told = server.post("/api/chat", {**ask, "stream": False, "messages": [
+            *HI, {"role": "assistant", "content": "", "tool_calls": calls}, *tools]})
+        assert told.status_code == 200, told.text
+        return told.json()["prompt_eval_count"]
+
+    assert prompt(["a", "b" * 30], [None, None]) == prompt(["a", "b" * 30], ["a", "b" * 30])
+    assert prompt([None, None], [None, None]) == prompt(["call00000", "call00001"], ["call00000", "call00001"])
+    assert prompt(["a"], [None, None]) == prompt(["a"], ["a", "call00001"])
 
 
 def test_ollama_takes_calls_back(known):

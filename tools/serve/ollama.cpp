@@ -39,6 +39,8 @@ json as_chat_request(const fields& f) {
         else if (format->is_object()) out["json_schema"] = *format;
         else if (*format != "") f.wrong("format", "\"json\" or a schema");
     }
+    const int64_t n_top = f.integer("top_logprobs", 0, 20).value_or(0);
+    if (f.flag("logprobs", false)) out.update({{"logprobs", true}, {"top_logprobs", n_top}});
     if (const json* tools = f.list("tools")) out["tools"] = *tools;
     if (const json* think = f.find("think")) {
         if (think->is_string()) out["reasoning_effort"] = *think;
@@ -56,21 +58,25 @@ void refuse_images(const fields& f) {
 // Messages with calls whose arguments are objects.
 json openai_messages(const fields& f) {
     json out = json::array();
-    int n_calls = 0, n_results = 0;  // Results come in the order of their calls. Some templates want nine characters.
-    const auto id = [](int n) { return "call" + std::to_string(100000 + n % 100000).substr(1); };
+    std::vector<json> ids;  // of the calls, in whose order results without one come
+    size_t n_results = 0;
+    // some templates want nine characters
+    const auto id = [](size_t n) { return json("call" + std::to_string(100000 + n % 100000).substr(1)); };
     for (const fields& asked : f.objects("messages", "a message")) {
         refuse_images(asked);
         json m = asked.value();
+        if (!asked.find("content")) m["content"] = "";  // as an answer without text is sent back
         if (m.contains("thinking")) m["reasoning_content"] = m["thinking"];
-        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id")) m["tool_call_id"] = id(n_results++);
-        int i_call = 0;
+        if (m.value("role", json()) == "tool" && !m.contains("tool_call_id"))
+            m["tool_call_id"] = n_results < ids.size() ? ids[n_results++] : id(n_results++);
+        size_t i_call = 0;
         for (const fields& told : asked.objects("tool_calls", "a call with a function")) {
-            json& call = m["tool_calls"][(size_t)i_call];
+            json& call = m["tool_calls"][i_call++];
             const json* arguments = told.inside("function").find("arguments");
             if (arguments && !arguments->is_string()) call["function"]["arguments"] = dump(*arguments);
             call["type"] = "function";
-            if (!call.contains("id")) call["id"] = id(n_calls++);
-            i_call++;
+            if (!call.contains("id")) call["id"] = id(ids.size());
+            ids.push_back(call["id"]);
         }
         out.push_back(std::move(m));
     }
@@ -79,8 +85,6 @@ json openai_messages(const fields& f) {
 
 struct ollama_reply : reply {
     using reply::reply;
-    bool is_chat = true;
-
     json whole() override {
         const collected_answer& a = answers[0];
         return finished(line(a.text, a.thinking, a.calls));
@@ -93,7 +97,7 @@ struct ollama_reply : reply {
     }
     std::string last() override { return text_of(finished(line("", "", {}))); }
     // A request without a prompt loads the model elsewhere, or unloads it.
-    void answer_load(const fields& f) const {
+    void answer_load(const fields& f) {
         json out = line("", "", {});
         const json* time = f.find("keep_alive");
         out.update({{"done", true}, {"done_reason", time && (*time == 0 || *time == "0s") ? "unload" : "load"}});
@@ -105,19 +109,18 @@ struct ollama_reply : reply {
 
   private:
     static std::string text_of(const json& value) { return dump(value) + "\n"; }
-    json line(std::string_view text, std::string_view thinking, const std::vector<tool_call>& calls) const {
+    size_t n_logprobs_ = 0;  // those that were told
+    json line(std::string_view text, std::string_view thinking, const std::vector<tool_call>& calls) {
         json out = {{"model", host.id}, {"created_at", time_text()}};
-        if (!is_chat) {
-            out["response"] = text;
-            if (!thinking.empty()) out["thinking"] = thinking;
-        } else {
-            json message = {{"role", "assistant"}, {"content", text}};
-            if (!thinking.empty()) message["thinking"] = thinking;
-            for (const tool_call& call : calls)
-                message["tool_calls"].push_back(
-                    {{"function", {{"name", call.name}, {"arguments", call_input(call.arguments)}}}});
-            out["message"] = std::move(message);
-        }
+        if (const size_t n = answers.empty() ? 0 : answers[0].logprobs.size(); n_logprobs_ < n)
+            out["logprobs"] = logprobs_json(answers[0].logprobs, std::exchange(n_logprobs_, n));
+        const bool is_chat = exchange->request.path == "/api/chat";
+        json told = is_chat ? json{{"role", "assistant"}, {"content", text}} : json{{"response", text}};
+        if (!thinking.empty()) told["thinking"] = thinking;
+        for (const tool_call& call : calls)
+            told["tool_calls"].push_back(
+                {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", call_input(call.arguments)}}}});
+        out.update(is_chat ? json{{"message", std::move(told)}} : told);
         out["done"] = false;
         return out;
     }
@@ -150,7 +153,6 @@ void post_ollama_chat(server& s, exchange_ptr exchange, const fields& f) {
 
 void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     const auto answer = std::make_shared<ollama_reply>(s, exchange);
-    answer->is_chat = false;
     const std::string prompt = f.text("prompt").value_or("");
     refuse_images(f), f.text("template");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
@@ -161,9 +163,11 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
         messages.push_back({{"role", "user"}, {"content", prompt}});
         return answer_chat(answer, f, std::move(messages));
     }
+    if (!f.text("system").value_or("").empty()) refuse_value("system", "wants a chat template", "unsupported_value");
     json request = as_chat_request(f);
     request["prompt"] = prompt;
     request.emplace("max_tokens", s.n_ctx);  // no limit
+    if (request.contains("top_logprobs")) request["logprobs"] = request["top_logprobs"];
     submit_completion(answer, fields(request), nullptr);
 }
 
@@ -171,7 +175,7 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
 // /api/tags and /api/ps: the one model is there, and loaded for ever.
 void get_ollama_models(server& s, exchange_ptr exchange) {
     json model = {{"name", s.id}, {"model", s.id}, {"modified_at", time_text()}, {"size", s.info.weight_bytes},
-                  {"digest", ""}, {"details", details(s)}, {"expires_at", "2318-01-01T00:00:00Z"},
+                  {"digest", std::string(64, '0')}, {"details", details(s)}, {"expires_at", "2318-01-01T00:00:00Z"},
                   {"size_vram", s.plan.gpu_weight_bytes}, {"context_length", s.n_ctx}};
     exchange->answer(200, dump({{"models", json::array({std::move(model)})}}));
 }
@@ -181,8 +185,10 @@ void post_ollama_show(server& s, exchange_ptr exchange, const fields& f) {
     const std::string architecture = s.info.architecture;
     json capabilities = json::array({s.info.is_encoder ? "embedding" : "completion"});
     if (s.has_tools) capabilities.push_back("tools");
-    json about = {{"general.architecture", architecture}, {"general.parameter_count", s.info.n_params},
-                  {architecture + ".context_length", s.n_ctx}, {architecture + ".embedding_length", s.info.dim}};
+    if (s.has_chat && template_text(s).find("think") != std::string::npos) capabilities.push_back("thinking");
+    json about = {{"general.architecture", architecture}, {"general.basename", s.id},
+                  {"general.parameter_count", s.info.n_params}, {architecture + ".context_length", s.n_ctx},
+                  {architecture + ".embedding_length", s.info.dim}};
     exchange->answer(200, dump({{"modelfile", ""}, {"parameters", ""}, {"template", template_text(s)}, {"details", details(s)},
                                 {"model_info", std::move(about)}, {"capabilities", std::move(capabilities)}}));
 }

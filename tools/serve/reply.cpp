@@ -98,12 +98,12 @@ static json token_json(const server& s, int32_t id, double logprob) {
     return {{"token", token_name(s, id)}, {"logprob", logprob}, {"bytes", bytes}};
 }
 
-json reply::logprobs_json(const std::vector<token_logprob>& list) const {
+json reply::logprobs_json(const std::vector<token_logprob>& list, size_t n_told) const {
     json out = json::array();
-    for (const token_logprob& p : list) {
-        out.push_back(token_json(host, p.id, p.logprob));
+    for (auto p = list.begin() + (ptrdiff_t)n_told; p != list.end(); ++p) {
+        out.push_back(token_json(host, p->id, p->logprob));
         out.back()["top_logprobs"] = json::array();
-        for (const auto& [id, logprob] : p.top) out.back()["top_logprobs"].push_back(token_json(host, id, logprob));
+        for (const auto& [id, logprob] : p->top) out.back()["top_logprobs"].push_back(token_json(host, id, logprob));
     }
     return out;
 }

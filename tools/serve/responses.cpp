@@ -111,7 +111,7 @@ struct response_reply : reply {
                 out += event("response.content_part.added", place({{"content_index", 0}, {"part", text_part()}}));
             }
             const std::vector<token_logprob>& all = answers[0].text_logprobs;
-            json logprobs = logprobs_json({all.begin() + (ptrdiff_t)std::exchange(n_logprobs_, all.size()), all.end()});
+            json logprobs = logprobs_json(all, std::exchange(n_logprobs_, all.size()));
             logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
             return out + delta(e.text, {{"content_index", 0}, {"delta", e.text}, {"logprobs", std::move(logprobs)}});
         }
@@ -211,8 +211,8 @@ struct response_reply : reply {
         return out;
     }
 
-    json items_ = json::array(), item_;  // those that are whole, and the open one, null: none
-    json logprobs_ = json::array();      // of the open one
+    // Those that are whole; the open one, null: none; and what it has.
+    json items_ = json::array(), item_, logprobs_ = json::array();
     std::string text_;
     size_t n_logprobs_ = 0;  // those that were told
     int n_events_ = 0;

@@ -13,8 +13,7 @@ namespace serve {
 struct server_options {
     model_options model;
     std::string host = "127.0.0.1", key_file, chat_template, template_name, tool_form;
-    int32_t reasoning = 0;  // 1: none
-    int32_t port = 8080, n_slots = 8, n_queue = 256, drain_seconds = 30, chunk = 0;
+    int32_t port = 8080, n_slots = 8, n_queue = 256, drain_seconds = 30, chunk = 0, reasoning = 0;  // reasoning 1: none
     uint64_t max_body_bytes = 16u << 20, cache_bytes = 0;
     std::vector<std::string> names, keys, origins;         // names: of the model, at least one when it is open
     std::vector<std::pair<std::string, double>> sampling;  // set by flags, or the defaults of run
@@ -100,8 +99,8 @@ class reply : public std::enable_shared_from_this<reply> {
     virtual const char* keep_alive() const { return ": waiting\n\n"; }
     // Tells piece() an answer that is not streamed in as few events as can be: thinking, text, calls.
     void tell_whole();
-    // Log probabilities as /v1/chat/completions shows them.
-    json logprobs_json(const std::vector<token_logprob>& list) const;
+    // Log probabilities, but the first n_told, as /v1/chat/completions shows them.
+    json logprobs_json(const std::vector<token_logprob>& list, size_t n_told = 0) const;
 
   private:
     void take(size_t i_job, answer_event e);
