@@ -194,7 +194,7 @@ def test_documents_are_ranked_by_the_scores_of_embed(start, reranker):
                              capture_output=True, check=True).stdout
         scores = struct.unpack("5f", raw)
         server = start(file, "--embeddings")
-        for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"):
             told = server.post(path, {"query": "q", "documents": documents}).json()
             assert [one["relevance_score"] for one in told["results"]] == sorted(scores, reverse=True)
             assert all(scores[one["index"]] == one["relevance_score"] for one in told["results"])
@@ -204,13 +204,19 @@ def test_documents_are_ranked_by_the_scores_of_embed(start, reranker):
         best = server.post("/v1/rerank", {"query": "q", "documents": documents, "top_n": 2, "return_documents": True}).json()
         assert [one["index"] for one in best["results"]] == [one["index"] for one in told["results"]][:2]
         assert all(one["document"]["text"] == documents[one["index"]] for one in best["results"])
+        # as the clients of Text Embeddings Inference ask
+        bare = server.post("/rerank", {"query": "q", "texts": documents, "raw_scores": False, "truncate": True}).json()
+        assert bare == [{"index": one["index"], "score": one["relevance_score"]} for one in told["results"]]
+        texts = server.post("/rerank", {"query": "q", "texts": documents, "return_text": True}).json()
+        assert texts == [{**one, "text": documents[one["index"]]} for one in bare]
 
 
 def test_documents_that_cannot_be_ranked(start, reranker, known, demo):
     server = start(reranker[0])  # an encoder needs no flag
     for wrong, says in (({"documents": []}, "documents"), ({"documents": ["a"] * 2049}, "2048"), ({"documents": None}, "documents"),
                         ({"query": None}, "query"), ({"query": 5}, "query"), ({"top_n": 0}, "top_n"),
-                        ({"return_documents": "yes"}, "return_documents"), ({"documents": ["a", "ab " * 300]}, "text 1: ")):
+                        ({"return_documents": "yes"}, "return_documents"), ({"texts": []}, "texts"),
+                        ({"texts": ["a"], "return_text": 5}, "return_text"), ({"documents": ["a", "ab " * 300]}, "text 1: ")):
         answer = server.post("/v1/rerank", {"query": "q", "documents": ["a"], **wrong})
         error = answer.json()["error"]
         assert answer.status_code == 400 and says in error["message"] and error["type"] == "invalid_request_error", wrong

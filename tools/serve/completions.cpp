@@ -65,17 +65,14 @@ struct completion_reply : choices_reply {
     completion_reply(server& s, exchange_ptr e)
         : choices_reply(s, std::move(e), "cmpl-", "text_completion", "text_completion") {}
     std::vector<std::string> echoes;  // of each job, with echo
-    bool has_echo = false;
 
     json choice(size_t i) override {
-        told_chars_.assign(jobs.size(), 0);
-        return {{"text", (has_echo ? echoes[i] : "") + answers[i].text},
-                {"logprobs", logprobs_of(i, has_echo, answers[i].logprobs)}};
+        return {{"text", (echoes.empty() ? "" : echoes[i]) + answers[i].text},
+                {"logprobs", logprobs_of(i, !echoes.empty(), answers[i].logprobs)}};
     }
 
     std::string first(size_t i) override {
-        told_chars_.resize(jobs.size());
-        return has_echo ? chunk(i, "text", echoes[i], logprobs_of(i, true, {})) : "";
+        return echoes.empty() ? "" : chunk(i, "text", echoes[i], logprobs_of(i, true, {}));
     }
 
     std::string piece(size_t i, const answer_event& e) override {
@@ -97,6 +94,7 @@ struct completion_reply : choices_reply {
     json logprobs_of(size_t i, bool with_prompt, const std::vector<token_logprob>& list) {
         const job& j = *jobs[i];
         if (j.n_logprobs < 0) return nullptr;
+        told_chars_.resize(jobs.size());
         json out = json::object();
         for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) out[name] = json::array();
         const auto add = [&](int32_t id, const token_logprob* p) {
@@ -161,8 +159,7 @@ void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, st
 
 void post_completions(server& s, exchange_ptr exchange, const fields& f) {
     auto answer = std::make_shared<completion_reply>(s, exchange);
-    answer->has_echo = f.flag("echo", false);
-    submit_completion(answer, f, answer->has_echo ? &answer->echoes : nullptr);
+    submit_completion(answer, f, f.flag("echo", false) ? &answer->echoes : nullptr);
 }
 
 // ---- embeddings ----
@@ -172,12 +169,13 @@ namespace {
 // Vectors of texts, or scores of documents.
 struct embedding_reply : reply {
     using reply::reply;
-    bool as_text = false, shows_texts = false;
-    size_t n_top = 0;  // documents that are told
+    bool as_text = false, shows_texts = false, is_tei = false;  // is_tei: in the form of Text Embeddings Inference
+    size_t n_top = 0;                                           // documents that are told
     json whole() override {
         const std::string& path = exchange->request.path;
         if (path == "/api/embeddings") return {{"embedding", jobs[0]->embedding}};
         const bool is_ollama = path == "/api/embed", has_scores = !jobs[0]->documents.empty();
+        if (is_tei) return ranking();
         json data = has_scores ? ranking() : json::array();
         for (size_t i = 0; i < jobs.size() && !has_scores; i++) {
             const std::vector<float>& v = jobs[i]->embedding;
@@ -196,13 +194,14 @@ struct embedding_reply : reply {
     // The documents that were asked for, best first.
     json ranking() const {
         const job& j = *jobs[0];
+        const char* score = is_tei ? "score" : "relevance_score";
         json all = json::array();
         for (size_t i = 0; i < j.documents.size(); i++) {
-            all.push_back({{"index", i}, {"relevance_score", j.embedding[i]}});
-            if (shows_texts) all.back()["document"] = {{"text", j.documents[i]}};
+            const json text = {{"text", j.documents[i]}};
+            all.push_back({{"index", i}, {score, j.embedding[i]}});
+            if (shows_texts) all.back().update(is_tei ? text : json{{"document", text}});
         }
-        const auto is_better = [](const json& a, const json& b) { return a["relevance_score"] > b["relevance_score"]; };
-        std::stable_sort(all.begin(), all.end(), is_better);
+        std::stable_sort(all.begin(), all.end(), [&](const json& a, const json& b) { return a[score] > b[score]; });
         if (all.size() > n_top) all.erase(all.begin() + (ptrdiff_t)n_top, all.end());
         return all;
     }
@@ -246,11 +245,12 @@ void post_embeddings(server& s, exchange_ptr exchange, const fields& f) {
 void post_rerank(server& s, exchange_ptr exchange, const fields& f) {
     auto answer = std::make_shared<embedding_reply>(s, exchange);
     answer->n_top = (size_t)f.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX);
-    answer->shows_texts = f.flag("return_documents", false);
+    answer->is_tei = f.find("texts");
+    answer->shows_texts = f.flag(answer->is_tei ? "return_text" : "return_documents", false);
     const std::string query = f.need_text("query");
     const job_ptr j = text_job(s, tokenize_text(s, query, 0));
     j->query = query;
-    for (const prompt& p : read_prompts(s, f, "documents", kMaxInputs)) {
+    for (const prompt& p : read_prompts(s, f, answer->is_tei ? "texts" : "documents", kMaxInputs)) {
         j->documents.push_back(p.text);
         j->prompt.insert(j->prompt.end(), p.ids.begin(), p.ids.end());
     }

@@ -37,7 +37,7 @@ std::string percent_decoded(const std::string& text) {
 }
 
 void get_model(server& s, exchange_ptr e) {
-    const std::string id = percent_decoded(e->request.path.substr(std::strlen("/v1/models/")));
+    const std::string id = percent_decoded(e->request.path.substr(e->request.path.find("/models/") + 8));
     check_name(s, id);
     e->answer(200, dump(model_json(s, id)));
 }
@@ -106,14 +106,15 @@ constexpr route kRoutes[] = {
     {"/v1/embeddings", nullptr, post_embeddings},
     {"/v1/rerank", nullptr, post_rerank},
     {"/v2/rerank", nullptr, post_rerank},
-    {"/rerank", nullptr, post_rerank},
+    {"/v1/reranking", nullptr, post_rerank},
     {"/tokenize", nullptr, post_tokenize},
     {"/detokenize", nullptr, post_detokenize},
 };
 
 const route* route_of(std::string_view path) {
     for (const route& r : kRoutes) {
-        const std::string_view own = r.path;
+        std::string_view own = r.path;
+        if (own.substr(0, 4) == "/v1/" && path.substr(0, 4) != "/v1/") own.remove_prefix(3);  // many leave it out
         const bool has_name = own.back() == '/' && own.size() > 1;
         if (has_name ? path.size() > own.size() && path.substr(0, own.size()) == own : path == own) return &r;
     }
@@ -123,9 +124,7 @@ const route* route_of(std::string_view path) {
 const char* allowed_methods(const route& r) { return r.get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS"; }
 
 bool is_json(const std::string& type) {
-    std::string head = type.substr(0, type.find(';'));
-    head.resize(head.find_last_not_of(" \t") + 1);
-    return lower(head) == "application/json";
+    return lower(type.substr(0, type.find_first_of("; \t"))) == "application/json";
 }
 
 // The id of a request that the client gave, if it is a plain word, else a new one.
@@ -202,7 +201,7 @@ void begin_answer(server& s, http_exchange& e) {
 std::string error_of_route(std::string_view path, const api_error& e) {
     if (path.substr(0, 5) == "/api/") return dump({{"error", e.message}});
     json body = error_json(e);
-    if (path.substr(0, 12) != "/v1/messages") return dump(body);
+    if (path.rfind("/messages", 3) == path.npos) return dump(body);
     body["type"] = "error";
     if (e.status == 413) body["error"]["type"] = "request_too_large";
     if (e.status >= 500) body["error"]["type"] = e.status == 503 ? "overloaded_error" : "api_error";
