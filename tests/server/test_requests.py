@@ -1,6 +1,7 @@
 """Requests that are wrong: each is answered with OpenAI's shape of an error and the status that fits."""
 import json
 
+import openai
 import pytest
 import requests
 
@@ -8,6 +9,7 @@ from conftest import ask
 
 CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]
+COLD = {"temperature": 0}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
@@ -27,7 +29,7 @@ CASES = [
     *[(CHAT, wrong(max_completion_tokens=v)) for v in (0, "x")],
     *[(CHAT, wrong(temperature=v)) for v in (-0.1, 2.1, "1", True, [1])],
     *[(CHAT, wrong(top_p=v)) for v in (-0.1, 1.1, "x")],
-    *[(CHAT, wrong(top_k=v)) for v in (-1, 1.5, "x")],
+    *[(CHAT, wrong(top_k=v)) for v in (-2, 1.5, "x")],
     *[(CHAT, wrong(min_p=v)) for v in (-0.1, 1.1)],
     *[(CHAT, wrong(frequency_penalty=v)) for v in (-2.1, 2.1, "x")],
     *[(CHAT, wrong(presence_penalty=v)) for v in (-2.1, 2.1)],
@@ -182,11 +184,23 @@ def test_models(known):
     assert known.client().models.retrieve("second").id == "second"
 
 
+def test_paths_are_known_without_v1(known):
+    """Many leave it out of the address that they give to a client."""
+    client = openai.OpenAI(base_url=known.url, api_key="none", max_retries=0)
+    assert client.models.retrieve("second").id == "second" and len(client.models.list().data) == 2
+    assert client.chat.completions.create(**COLD, model="known", messages=HI).choices[0].message.content == "Hello world!"
+    assert client.responses.create(**COLD, model="known", input="hi").output_text == "Hello world!"
+    wrong = known.post("/messages", {"messages": HI})
+    assert wrong.status_code == 400 and wrong.json()["type"] == "error"  # in the shape of its interface
+    for path in ("/v1", "/v1/", "/v1/health", "/v1/api/tags", "/v1/v1/models", "/v2/models"):
+        assert known.get(path).status_code == 404, path
+
+
 def test_mirostat_off_leaves_the_other_steps_on(known):
     def texts(**more):
         ask = {"prompt": "ab", "max_tokens": 12, "temperature": 2, "ignore_eos": True}
         return {known.post(TEXT, {**ask, "seed": seed, **more}).json()["choices"][0]["text"] for seed in range(6)}
-    assert len(texts(top_k=1)) == 1
+    assert len(texts(top_k=1)) == 1 and texts(top_k=-1) == texts(top_k=0)  # -1: none, as vLLM has it
     assert len(texts(top_k=1, mirostat=0, mirostat_tau=5.0, mirostat_eta=0.1)) == 1
     assert len(texts(top_k=1, mirostat=2)) > 1 and texts(mirostat=2) == texts(mirostat_tau=5)
     assert known.post(TEXT, {"prompt": "a", "mirostat": 3}).status_code == 400

@@ -28,10 +28,10 @@ void read_samplers(const fields& f, common_fields* out) {
     const duet_sampler_param* row;
     for (int32_t i = 0; (row = duet_sampler_param_row(i)); i++) {
         std::string name = row->name;
-        const auto is_same = [&](const auto& of_openai) { return name == of_openai.field; };
-        if (std::any_of(std::begin(kOpenAiFields), std::end(kOpenAiFields), is_same)) continue;
+        if (std::ranges::any_of(kOpenAiFields, [&](const auto& own) { return name == own.field; })) continue;
         if (mirostat == 0 && name.rfind("mirostat", 0) == 0) continue;
-        read(name, row->name, row->min_value, row->max_value);
+        const bool is_off = name == "top_k" && f.value().value("top_k", json()) == -1;  // none, as vLLM has it
+        is_off ? void(out->sampling.emplace_back("top_k", 0)) : read(name, row->name, row->min_value, row->max_value);
         std::replace(name.begin(), name.end(), '.', '_');
         if (name != row->name) read(name, row->name, row->min_value, row->max_value);
     }
