@@ -279,7 +279,7 @@ void chat_machine::run() {
 }
 
 void chat_parser::start(chat_parser_options options, chat_sink sink) {
-    machine_ = std::make_shared<chat_machine>();
+    machine_ = {new chat_machine, [](chat_machine* m) { delete m; }};
     machine_->options = std::move(options);
     machine_->sink = sink;
     machine_->begin();

@@ -109,7 +109,7 @@ class chat_parser {
     bool is_thinking() const;  // the bytes fed last are inside thinking, as far as markers were complete
 
   private:
-    std::shared_ptr<struct chat_machine> machine_;  // null: not started
+    std::unique_ptr<struct chat_machine, void (*)(struct chat_machine*)> machine_{nullptr, nullptr};  // not started
 };
 
 // Returns the form in which a model with the template of this text writes calls; none: the template has no tools, or an
