@@ -294,7 +294,7 @@ struct walk_args {
     X(rows, rows_args, take_rows)                                                       \
     X(argmax, argmax_args, argmax)                                                      \
     X(kv_append, append_args, kv_append)                                                \
-    X(attention_split_f16, attention_args, attention<true, DUET_CACHE_F16>)             \
+    X(attention_split_f16, attention_args, attention<true, DUET_CACHE_F16, false, kHasWideWarps>) \
     X(expert_route, route_args, expert_route)                                           \
     X(expert_sum, expert_sum_args, expert_sum)
 #define WALKED(name, ...) walk_##name,

@@ -104,7 +104,7 @@ using merge_word = decltype([] {
 // the place of its last one. Maxima, sums and a thread's columns of kMergeChunks chunks are on their way together; a
 // lane for each chunk makes its factors meanwhile. A head's 64 words of `part`: the chunks' maxima, sums, factors of
 // what is merged already, and factors of the chunk. state: (max, sum). A segment has a head, of at most 8, and v_dim is
-// even (launch.cpp). What is made of late() here is made again where it is wanted: a walk keeps fewer scalars.
+// even (launch.cpp).
 template <class Shared>
 DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int first_chunk, int n, bool is_end,
                             Shared part, Shared state, Shared o) {
@@ -112,7 +112,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
               segment = tid / kSegment, at = segment * kRowWords;
     float* heads =
         a.partial + (((size_t)rows.tok * a.q.n_heads + rows.head0) * a.n_chunks + first_chunk) * (size_t)wide;
-    for (int c0 = 0; c0 < late(n); c0 += kMergeChunks) {
+    for (int c0 = 0; c0 < n; c0 += kMergeChunks) {
         const int n_here = n - c0 < kMergeChunks ? n - c0 : kMergeChunks;
         const bool is_first = c0 == 0, is_here = segment < rows.n && lane < n_here;
         DUET_ROLLED
@@ -120,7 +120,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             const bool is_there = i0 + kMergeCols * tid < all;
             const int i = is_there ? i0 + kMergeCols * tid : 0, r = i / d;
             uint32_t from = (uint32_t)((r * a.n_chunks + c0) * wide + 2 + i - r * d);
-            const uint32_t at_own = (uint32_t)((is_here ? segment * late(a.n_chunks) + c0 + lane : 0) * wide);
+            const uint32_t at_own = (uint32_t)((is_here ? segment * a.n_chunks + c0 + lane : 0) * wide);
             const uint64_t own = *(const uint64_t*)(heads + at_own);
             float sum[kMergeCols];
             merge_word v[kMergeChunks];
@@ -167,7 +167,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
             };
             for (int k = 0; k < n_here && kHasWideWarps; k++) fold(k);  // Copies would keep more scalars in a walk.
             DUET_UNROLL
-            for (int k = 0; k < kMergeChunks && !kHasWideWarps && k < n_here; k++) fold(k);
+            for (int k = 0; k < kMergeChunks && !kHasWideWarps && k < late(n_here); k++) fold(k);
             for (int e = 0; e < kMergeCols && is_there; e++) o[i + e] = sum[e];
         }
         sync_block();
@@ -176,7 +176,7 @@ DUET_DEVICE void attn_merge(const attention_args& a, const attn_rows& rows, int 
     for (int i = tid; i < all; i += kGpuThreads) {
         const int r = i / d, j = i - r * d, from = r * kRowWords;
         if (is_end) attn_store(a, rows.tok, rows.head0 + r, j, {state[from], state[from + 1]}, o[i]);
-        float* to = heads + (size_t)(r * a.n_chunks + late(n) - 1) * (size_t)wide + j;
+        float* to = heads + (size_t)(r * a.n_chunks + n - 1) * (size_t)wide + j;
         if (!is_end) store_for_others(to + 2, (float)o[i]);
         if (!is_end && j < 2) store_for_others(to, (float)state[from + j]);
     }
@@ -465,9 +465,9 @@ DUET_DEVICE void attn_tiles(const attention_args& a, const attn_rows& rows, cons
 // (one token to a block, and no token sees another) the kernel also prepares queries and keys, and the block with the
 // token's own chunk appends key and value to the cache; it takes them from shared memory. Blocks that share a key/value
 // head append the same bytes, and only read other ones. Fast: mode fast, where the chip has units for it (f16, k.at
-// null, at most kFastRows rows, dims of at most 128). source: own; softmax chunk by chunk as Milakov and Gimelshein
-// (arXiv 1805.02867)
-template <bool Split, int Type, bool Fast = false>
+// null, at most kFastRows rows, dims of at most 128). Grouped: chunks are merged by groups.
+// source: own; softmax chunk by chunk as Milakov and Gimelshein (arXiv 1805.02867)
+template <bool Split, int Type, bool Fast = false, bool Grouped = true>
 DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}) {
     const cache_args& c = a.cache;
     const int group = a.group, n_slices = a.n_slices, kv_head = n_slices == 1 ? here.x : here.x / n_slices,
@@ -595,9 +595,9 @@ DUET_DEVICE void attention(const attention_args& a, const block_place& here = {}
         if constexpr (Split) {
             // A group begins with what those before it have become, whose merge comes to its counter as its chunks do.
             const int i_chunk = here.z - first_seen;
-            for (int g = (i_chunk - (i_chunk > 0)) / kMergeStep, is_end = 0; !is_end; g++) {
+            for (int g = Grouped ? (i_chunk - (i_chunk > 0)) / kMergeStep : 0, is_end = 0; !is_end; g++) {
                 const int from = first_seen + g * kMergeStep;
-                is_end = last_seen - from <= kMergeStep;
+                is_end = !Grouped || last_seen - from <= kMergeStep;
                 const int n = (is_end ? last_seen : from + kMergeStep) - from + 1;
                 uint32_t* counters =
                     a.counter + (late(here.y) * c.n_kv_heads * n_slices + here.x) * (a.n_chunks / kMergeStep + 1);
