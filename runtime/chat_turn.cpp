@@ -20,7 +20,7 @@ duet_status start_turn(duet_chat_turn& t, duet_sampler& sampler, const duet_chat
     if (n >= (size_t)n_ctx)
         return fail(c.err, DUET_ERR_FULL,
                     "the messages do not fit the context: %zu tokens and room for an answer, n_ctx is %d; remove "
-                    "messages or raise it (-c)",
+                    "messages or raise it",
                     n, n_ctx);
     if (n == 0) return fail(c.err, DUET_ERR_ARG, "duet_chat_begin: the template makes an empty prompt of the messages");
     if (const auto st = create_parser(t.parser, c, prompt_opens_thinking(prompt.text, c.thinking), p.stop, p.n_stop))

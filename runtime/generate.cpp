@@ -58,10 +58,9 @@ duet_status check_generate(duet_session& s, const duet_generate_params& p, const
                     "duet_generate: an empty prompt: the sequence holds %zu tokens and no logits to go on from", held);
     if (n_ids > 0 && !ids) return fail(s.err, DUET_ERR_ARG, "duet_generate: ids is NULL");
     if (n_ids > (size_t)s.limits.n_ctx - held)
-        return fail(
-            s.err, DUET_ERR_FULL,
-            "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it (-c) or shorten the prompt",
-            n_ids, held ? (" after " + std::to_string(held) + " held").c_str() : "", s.limits.n_ctx);
+        return fail(s.err, DUET_ERR_FULL,
+                    "the prompt does not fit the context: %zu tokens%s, n_ctx is %d; raise it or shorten the prompt",
+                    n_ids, held ? (" after " + std::to_string(held) + " held").c_str() : "", s.limits.n_ctx);
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s.model->graph.n_vocab)
             return fail(s.err, DUET_ERR_ARG, "duet_generate: token %zu: want an id in 0..%d, got %d", i,

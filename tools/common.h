@@ -51,6 +51,7 @@ struct tool_error {
     duet_status set(duet_status code, const std::string& text) {
         status = code;
         message = text.empty() ? duet_status_name(code) : text;
+        if (code == DUET_ERR_FULL && text.find("n_ctx") != text.npos) message += " (-c N is n_ctx)";
         return code;
     }
 };

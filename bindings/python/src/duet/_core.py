@@ -234,7 +234,7 @@ _ERRORS: Dict[int, Type[DuetError]] = {
 
 def error_of(status: int, text: str) -> DuetError:
     kind = _ERRORS.get(status, InternalError)
-    return kind(text.replace(" (-c)", "") or lib.duet_status_name(status).decode())  # a flag of the programs
+    return kind(text or lib.duet_status_name(status).decode())
 
 
 # ---- handles --------------------------------------------------------------------------------------------------------
