@@ -8,8 +8,8 @@ namespace duet {
 
 extern const executor kGpuExecutor;  // gpu/launch.cpp; its create() takes a device's id as `isa`
 
-// Says whether every op of the graph can run on GPUs.
-duet_status gpu_check(const model_graph& g, error_text& err);
+// Says whether every op of the graph can run on GPUs; limits {}: within some limits.
+duet_status gpu_check(const model_graph& g, const exec_limits& limits, error_text& err);
 
 // Says whether mode fast has code for an op, on a device with has_fast and with a cache of f16 (gpu/launch_steps.cpp).
 bool has_fast_code(const model_graph& g, const op& o);

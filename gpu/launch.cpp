@@ -175,17 +175,7 @@ duet_status gpu_plan(const model_graph& g, const exec_limits& limits, int32_t, e
         return fail(err, DUET_ERR_ARG, "max_batch on a GPU: want at most %d, got %d", kMaxGpuBatch, limits.max_batch);
     if (limits.n_ctx > kMaxGpuContext)
         return fail(err, DUET_ERR_ARG, "n_ctx on a GPU: want at most %d, got %d", kMaxGpuContext, limits.n_ctx);
-    for (const op& o : g.ops) {
-        DUET_TRY(check_expert_op(g, limits, o, err));
-        DUET_TRY(check_state_op(g, o, err));
-        if (o.kind != op_kind::attention) continue;
-        const cache_layer& l = g.caches[(size_t)o.index];
-        const int d = l.v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
-        if (d % 2 || (d > most && !l.v_in_k))
-            return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want an even number, at most %d, on a GPU", d, most);
-        if (2 * (attn_stride(l.k_dim) + attn_stride(d) + kAttnPart) + kRowWords > 12 << 10)  // 48 kB (launch_attention)
-            return fail(err, DUET_ERR_UNSUPPORTED, "keys of %d, values of %d: too long for a GPU", l.k_dim, d);
-    }
+    DUET_TRY(gpu_check(g, limits, err));
     const gpu_layout sizes = make_gpu_layout(g, limits);
     const store_layout store = plan_store(g);
     // Rows cross to the CPU only when the ring of the weights is freed.
@@ -229,7 +219,6 @@ duet_status gpu_create(const model_graph& g, const exec_limits& limits, int32_t 
                        void** out, error_text& err) {
     exec_plan plan;
     DUET_TRY(gpu_plan(g, limits, n_threads, &plan, err));
-    DUET_TRY(gpu_check(g, err));
     auto c = std::make_unique<gpu_context>(g, limits);
     DUET_TRY(open_store(limits.place, device, &c->store, err));
     c->driver = c->store->driver;
@@ -480,7 +469,7 @@ duet_status launch_batch(gpu_context& c, const std::atomic<int32_t>* cancel, err
     return c.finds_best && !is_cancelled(cancel) ? launch_argmax(c, 0, err) : DUET_OK;
 }
 
-duet_status gpu_check(const model_graph& g, error_text& err) {
+duet_status gpu_check(const model_graph& g, const exec_limits& limits, error_text& err) {
     const op* tempered = nullptr;
     for (const op& o : g.ops) {
         if (o.kind == op_kind::attention && o.temperature_scale != 0.0f) {
@@ -492,6 +481,15 @@ duet_status gpu_check(const model_graph& g, error_text& err) {
         for (weight_id w : {has_matrix(o.kind) ? -1 : o.w, o.b, o.w2})
             if (w >= 0 && g.weights[(size_t)w].type != type_id::f32)
                 return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: want F32", g.weights[(size_t)w].name.c_str());
+        DUET_TRY(check_expert_op(g, limits, o, err));
+        DUET_TRY(check_state_op(g, o, err));
+        if (o.kind != op_kind::attention) continue;
+        const cache_layer& l = g.caches[(size_t)o.index];
+        const int d = l.v_dim, most = d % 8 ? 256 : 512;  // some positions fit a part (args.h)
+        if (d % 2 || (d > most && !l.v_in_k))
+            return fail(err, DUET_ERR_UNSUPPORTED, "values of %d: want an even number, at most %d, on a GPU", d, most);
+        if (2 * (attn_stride(l.k_dim) + attn_stride(d) + kAttnPart) + kRowWords > 12 << 10)  // 48 kB (launch_attention)
+            return fail(err, DUET_ERR_UNSUPPORTED, "keys of %d, values of %d: too long for a GPU", l.k_dim, d);
     }
     return DUET_OK;
 }

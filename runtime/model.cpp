@@ -88,7 +88,7 @@ duet_status choose_device(duet_model& m) {
         std::string id;
         gpu_info info;
         duet_status st = choose_gpu(device, &id, err);
-        if (st == DUET_OK) st = gpu_check(m.graph, err);
+        if (st == DUET_OK) st = gpu_check(m.graph, {}, err);
         if (st == DUET_OK) st = gpu_device_info(id.c_str(), &info, err);
         if (st == DUET_OK) {
             m.exec = &kSplitExecutor;
