@@ -5,7 +5,8 @@
 //                                  sample: only the formats in gpu_sample.def
 //   gpu_trace fast OUT             those of mode fast, whose results are near the CPU's
 //   gpu_trace MODEL.gguf OUT N [walk]   the first N tokens of a model as one prompt, then four that the model chooses;
-//                                  walk: the launches of a token are walked in one
+//                                  walk: the launches of a token are walked in one, and four more tokens behind
+//                                  2,112 positions that the CPU has computed
 //   gpu_trace shape OUT DEVICE FORMAT N_LAYERS N_TOK N_SEQ CONTEXT N_UNITS VEC_BLOCKS
 //                                  DEVICE: emu32, or emu64, where norms of one token are launches of their own;
 //                                  FORMAT: q4_0, or f16-fast for mode fast;
@@ -60,6 +61,36 @@ bool in_sample(int32_t type) {
     }
 }
 
+constexpr int kFarPosition = (duet::kMergeStep + 2) * duet::kAttnChunk;  // attention merges two groups of chunks there
+
+// Gives the state of kFarPosition tokens, which the CPU computes.
+duet_status far_state(const char* path, std::vector<uint8_t>* state) {
+    duet_model_params p = duet_model_params_default();
+    p.device = "cpu";
+    duet_session_params s = duet_session_params_default();
+    s.n_ctx = kFarPosition;
+    s.max_batch = kFarPosition;
+    duet_model* model = nullptr;
+    duet_session* session = nullptr;
+    duet_status st = duet_model_open(path, &p, &model);
+    if (st == DUET_OK) st = duet_session_create(model, &s, &session);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < kFarPosition; i++) ids.push_back(3 + i * i % 97);
+    duet_batch b = duet_batch_default();
+    b.token = ids.data();
+    b.n_tok = kFarPosition;
+    if (st == DUET_OK) st = duet_decode(session, &b);
+    uint64_t n_bytes = 0;
+    if (st == DUET_OK) st = duet_seq_save(session, 0, nullptr, 0, &n_bytes);
+    state->resize(n_bytes);
+    if (st == DUET_OK) st = duet_seq_save(session, 0, state->data(), n_bytes, &n_bytes);
+    if (st != DUET_OK)
+        fprintf(stderr, "gpu_trace: the CPU's state: %s\n", session ? duet_session_error(session) : path);
+    duet_session_free(session);
+    duet_model_free(model);
+    return st;
+}
+
 int run_model(const char* path, int n, bool walks) {
     duet_model_params p = duet_model_params_default();
     p.device = "emu32";
@@ -67,9 +98,11 @@ int run_model(const char* path, int n, bool walks) {
     duet_model* model = nullptr;
     duet_session* session = nullptr;
     duet_session_params s = duet_session_params_default();
-    s.n_ctx = n + 4;
+    s.n_ctx = (walks ? kFarPosition : n) + 4;
     s.max_batch = n;
-    duet_status st = duet_model_open(path, &p, &model);
+    std::vector<uint8_t> far;
+    duet_status st = walks ? far_state(path, &far) : DUET_OK;
+    if (st == DUET_OK) st = duet_model_open(path, &p, &model);
     if (st == DUET_OK) st = duet_session_create(model, &s, &session);
     std::vector<int32_t> ids;
     for (int i = 0; i <= n; i++) ids.push_back(3 + i * 7 % 50);
@@ -86,6 +119,11 @@ int run_model(const char* path, int n, bool walks) {
     g.max_new_tok = 4;
     if (st == DUET_OK) st = duet_generate(session, sampler, nullptr, 0, &g, nullptr, nullptr, nullptr);
     if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
+    if (walks) {
+        if (st == DUET_OK) st = duet_seq_load(session, 0, far.data(), far.size());
+        if (st == DUET_OK) st = duet_generate(session, sampler, ids.data(), 1, &g, nullptr, nullptr, nullptr);
+        if (st == DUET_OK && !duet_logits(session, 0)) st = DUET_ERR_DEVICE;
+    }
     duet_sampler_free(sampler);
     if (st != DUET_OK)
         fprintf(stderr, "gpu_trace: %s %s\n", duet_model_error(model), session ? duet_session_error(session) : "");
