@@ -253,6 +253,7 @@ int32_t graph_builder::original_ctx() {
 // it.
 int32_t graph_builder::rope(const rope_options& options) {
     rope_table table;
+    if (options.scaling) table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
     const int32_t rope_dim = options.dim ? options.dim : hp.rope_dim, n = rope_dim / 2;
     if (rope_dim == 0 || status != DUET_OK) return -1;
     const float base = options.base != 0 ? options.base : chosen_rope.base != 0 ? chosen_rope.base : hp.rope_base;
@@ -273,10 +274,7 @@ int32_t graph_builder::rope(const rope_options& options) {
         for (auto* freq : {&table.freq, &table.long_freq})
             for (size_t i = 0; i < freq->size(); i++) (*freq)[i] = changed((*freq)[i], (int)i);
     };
-    if (!table.long_freq.empty()) {
-        table.long_above = original_ctx();
-        table.magnitude = f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
-    }
+    if (!table.long_freq.empty()) table.long_above = original_ctx();
     double factor = 1.0;
     const std::string_view type = options.scaling ? rope_scaling(&factor) : "none";
     if (type == "linear") {
@@ -294,9 +292,8 @@ int32_t graph_builder::rope(const rope_options& options) {
             const double ramp = std::clamp((i - lo) / std::max(0.001, hi - lo), 0.0, 1.0), keep = 1.0 - ramp;
             return f / factor * ramp + f * keep;
         });
-        table.magnitude = 1.0 + 0.1 * log_s;
+        table.magnitude *= 1.0 + 0.1 * log_s;
         if (lambda != 0) table.magnitude /= 1.0 + 0.1 * lambda * log_s;
-        table.magnitude *= f32("rope.scaling.attn_factor", false, 1.0f, 1e-6f, 1e6f);
     } else if (type != "none" && table.long_freq.empty() && status == DUET_OK) {
         fail_with(DUET_ERR_UNSUPPORTED,
                   key("rope.scaling.type") + ": want none, linear or yarn, got " + printable(type));

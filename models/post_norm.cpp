@@ -14,12 +14,15 @@ duet_status describe_post_norm(graph_builder& g) {
     block.attn = {.neox = true, .norms = norms, .out = {.post_norm = "post_attention_norm"}};
     block.ffn.out.post_norm = "post_ffw_norm";
     rope_options rope{.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)};
+    double factor = 1.0;
+    if (is_olmo && g.rope_scaling(&factor) == "yarn")  // Files of OLMo 3 say the whole magnitude, not a factor of it.
+        rope.magnitude = g.f32("rope.scaling.attn_factor", false, 0, 1e-6f, 1e6f);
     windowed_layers layers{.rope = g.rope(rope)};
     // Of EXAONE only the 32B model has layers with a window.
     const uint32_t window = g.u32("attention.sliding_window", false, is_olmo ? 0 : 4096, 0, 1u << 30);
     if (is_olmo || g.hp.n_layers == 64) layers.window = (int32_t)window;
     if (is_olmo || layers.window == 0) layers.rope_full = layers.rope;
-    rope.scaling = false;
+    rope.scaling = false, rope.magnitude = 0;
     if (is_olmo && layers.window) layers.rope = g.rope(rope);
     layers.read_pattern(g, 4);
     windowed_blocks_part(g, x, block, layers);

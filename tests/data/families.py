@@ -24,7 +24,7 @@ def llama(m, moe=False, skip=0, factors=False, linear=0, yarn=None, yarn_log=0, 
         how["divide"] = m.weight("rope_freqs", m.d // 2, scale=0.3, offset=2.0)
     if linear:
         m.key("rope.scaling.type", "linear")
-        how["divide"] = m.key("rope.scaling.factor", linear)
+        how["divide"], how["mag"] = m.key("rope.scaling.factor", linear), m.key("rope.scaling.attn_factor", 1.1)
     if yarn:
         m.key("rope.scaling.type", "yarn")
         m.key("rope.scaling.factor", yarn[0]), m.key("rope.scaling.original_context_length", yarn[1])
@@ -251,7 +251,7 @@ def post_norm(m, is_olmo=True, L=4, n=64, H=4, F=96, window=0):
         if is_olmo:
             m.key("rope.scaling.type", "yarn"), m.key("rope.scaling.factor", 4.0)
             m.key("rope.scaling.original_context_length", 16)
-            full = m.rope(yarn=(4.0, 16), mag=1 + 0.1 * np.log(4))
+            full = m.rope(yarn=(4.0, 16), mag=m.key("rope.scaling.attn_factor", 1.25))
         else:
             full = None
     x = m.embed()
