@@ -39,6 +39,7 @@ CHANGES = {
     "gptneox": [("u .block_count", "b .use_parallel_residual 1\nu .block_count")],
     "granitehybrid-moe": EXPERTS_ALONE, "granitemoe": EXPERTS_ALONE, "hunyuan-moe": EXPERTS_ALONE, "minimax-m2": EXPERTS_ALONE,
     "mixtral": EXPERTS_ALONE, "nemotron_h": RMS_TOO, "nemotron_h_moe": RMS_TOO,
+    "olmo3": [("f .rope.scaling.attn_factor 1.25", "")],  # Their code takes it for a factor of the magnitude.
     "plm": [("u .attention.head_count_kv 2", "u .attention.head_count_kv 4"), ("attn_k_b.weight F32 0.25 0 16 32 4", "attn_kv_b.weight F32 0.25 0 32 128"),
             ("w blk.0,1.attn_v_b.weight F32 0.1768 0 32 16 4", "")],
 }
