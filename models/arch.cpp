@@ -130,13 +130,14 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.n_kv_heads = per_layer("attention.head_count_kv", false, hp.n_heads, keys.min_kv_heads, kMaxHeads);
     hp.hidden_dim = per_layer("feed_forward_length", false, {}, keys.min_hidden, 1u << 24);
     if (status != DUET_OK) return false;
+    graph.n_heads = (int32_t)*std::max_element(hp.n_heads.begin(), hp.n_heads.end());
     for (uint32_t i = 0; i < hp.n_heads.size(); i++)
         if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
             return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i],
                          hp.n_kv_heads[i]);
-    if (!file.find(key("attention.key_length")) && hp.dim % (int32_t)hp.n_heads[0] != 0)
-        return wrong("attention.head_count", "want a divisor of embedding_length %d, got %u", hp.dim, hp.n_heads[0]);
-    const uint32_t head_dim = std::max(1u, (uint32_t)hp.dim / hp.n_heads[0]);
+    if (!file.find(key("attention.key_length")) && hp.dim % graph.n_heads != 0)
+        return wrong("attention.head_count", "want a divisor of embedding_length %d, got %d", hp.dim, graph.n_heads);
+    const uint32_t head_dim = (uint32_t)std::max(1, hp.dim / graph.n_heads);
     hp.k_dim = (int32_t)u32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
     hp.v_dim = (int32_t)u32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
     if (status == DUET_OK && (uint32_t)hp.k_dim == head_dim && head_dim > kMaxHeadDim)
@@ -155,17 +156,15 @@ bool graph_builder::read_common(const common_keys& keys) {
         return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") + (keys.is_encoder ? ": want false, got true"
                                                                                           : ": want true, got false"));
     hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
-    hp.n_experts_used = (int32_t)u32("expert_used_count", false, 0, 0, 65536);
-    if (status == DUET_OK && hp.n_experts_used > hp.n_experts)
-        return wrong("expert_used_count", "want at most expert_count %d, got %d", hp.n_experts, hp.n_experts_used);
-    if (status == DUET_OK && hp.n_experts > 0 && hp.n_experts_used == 0)
-        return wrong("expert_used_count", "want at least 1 of expert_count %d, got 0 or no such key", hp.n_experts);
+    // Some files of dense models tell one expert, and nothing more.
+    hp.n_experts_used = (int32_t)u32("expert_used_count", false, hp.n_experts == 1, 0, 65536);
+    if (status == DUET_OK && (hp.n_experts_used > hp.n_experts || (hp.n_experts > 0 && hp.n_experts_used == 0)))
+        return wrong("expert_used_count", "want 1 to expert_count %d, got %d", hp.n_experts, hp.n_experts_used);
     const uint32_t vocab_size = u32("vocab_size", false, (uint32_t)hp.n_vocab, 1, UINT32_MAX);
     if (status == DUET_OK && vocab_size != (uint32_t)hp.n_vocab)
         return wrong("vocab_size", "want the %d entries of tokenizer.ggml.tokens, got %u", hp.n_vocab, vocab_size);
     graph.dim = hp.dim;
     graph.n_layers = hp.n_layers;
-    graph.n_heads = (int32_t)*std::max_element(hp.n_heads.begin(), hp.n_heads.end());
     graph.n_kv_heads = (int32_t)*std::max_element(hp.n_kv_heads.begin(), hp.n_kv_heads.end());
     graph.n_ctx_train = hp.n_ctx_train;
     return status == DUET_OK;

@@ -45,10 +45,9 @@ duet_status describe_bert(graph_builder& g) {
     block_options block{.attn = {.neox = true, .norms = head_norms::whole_optional}};
     if (g.arch.starts_with("nomic") || g.arch == "jina-bert-v3") block.attn.rope = g.rope();
     if (g.arch == "jina-bert-v2") block.attn.alibi = g.f32("attention.max_alibi_bias", false, 8.0f, 0, 1e3f);
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, false) : moe_options{};
-    moe.gated = false, moe.act = activation::gelu;
+    moe_options moe = read_moe(g, false);
+    moe.gated = false, moe.act = activation::gelu, block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
-        block.moe = g.hp.n_experts > 0 && g.has(i, "ffn_gate_inp.weight") ? &moe : nullptr;
         if (g.arch != "nomic-bert") block.ffn.act = activation::gelu;
         const gguf_tensor* up = g.file.find_tensor("blk." + std::to_string(i) + ".ffn_up.weight");
         if (g.has(i, "ffn_gate.weight")) block.ffn.kind = ffn_kind::gated;

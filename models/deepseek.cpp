@@ -118,7 +118,7 @@ void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_
     attention_op(g, i, wide, seen, cache, options);
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * s.d_v), n_heads, s.d_v);
     per_head_matmul(g, i, seen, o, v_b);
-    project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1, {});
+    project(g, i, o, x, "attn_output", {});
 }
 
 }  // namespace
@@ -142,17 +142,14 @@ duet_status describe_deepseek(graph_builder& g) {
     attn.temperature_length = (float)g.u32("attention.temperature_length", attn.temperature_scale != 0, 1, 1, 1u << 30);
     // Files of GLM-4.7 Flash do not say how experts are scored. Where a bias chooses them, the scores are sigmoids.
     const bool has_bias = g.has(g.hp.n_layers - 1, "exp_probs_b.bias");
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, g.arch == "mistral4", has_bias) : moe_options{};
-    const ffn_options dense =
-        g.arch == "plm" ? ffn_options{.kind = ffn_kind::plain, .act = activation::relu2} : ffn_options{};
-    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    const moe_options moe = read_moe(g, g.arch == "mistral4", has_bias);
+    block_options block{.moe = &moe};
+    if (g.arch == "plm") block.ffn = {ffn_kind::plain, activation::relu2};
     if (g.status != DUET_OK) return g.status;
     const view x = input_embedding(g);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         latent_attention(g, i, norm_part(g, i, x, "attn_norm"), x, s, attn);
-        const view h = norm_part(g, i, x, "ffn_norm");
-        if (g.hp.n_experts > 0 && i >= n_dense) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, dense);
+        experts_or_ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, block);
     }
     return output_part(g, x);
 }

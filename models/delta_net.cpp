@@ -81,7 +81,7 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
     step.b = g.block_tensor(i, "ssm_dt.bias", true, n);
     g.norm(i, g.heads(o, n, s.d), g.heads(o, n, s.d), g.block_tensor(i, "ssm_norm.weight", true, s.d));
     g.activate(i, activation::silu, gate, o, o);
-    project(g, i, o, x, g.block_tensor(i, "ssm_out.weight", true, o.width(), x.width()), -1, {});
+    project(g, i, o, x, "ssm_out", {});
 }
 
 }  // namespace
@@ -91,11 +91,10 @@ duet_status describe_delta_net(graph_builder& g) {
     delta_sizes s{};
     if (!read_sizes(g, &s)) return g.status;
     const view x = input_embedding(g);
-    block_options block{.ffn_norm = "post_attention_norm"};
-    block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .gated = true};
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    moe_options moe = read_moe(g, true);
     moe.shared_gate = true;
-    if (g.hp.n_experts > 0) block.moe = &moe;
+    block_options block{.ffn_norm = "post_attention_norm", .moe = &moe};
+    block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .gated = true};
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const view h = norm_part(g, i, x, "attn_norm");
         if (!g.has(i, "ssm_out.weight")) attention_part(g, i, h, x, block.attn);

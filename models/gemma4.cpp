@@ -59,8 +59,7 @@ void gemma4_attention(graph_builder& g, int32_t i, view x, gemma4_model& m) {
         return (void)g.wrong("attention.shared_kv_layers", "layer %d finds no earlier layer with such keys", i);
     const view o = g.heads(g.buffer("attn", (int64_t)n_heads * d), n_heads, d);
     attention_op(g, i, q, o, cache, {.scale = 1.0f});  // The head norms carry the scale.
-    project(g, i, o, x, g.block_tensor(i, "attn_output.weight", true, o.width(), x.width()), -1,
-            {.post_norm = "post_attention_norm"});
+    project(g, i, o, x, "attn_output", {.post_norm = "post_attention_norm"});
 }
 
 void gemma4_ffn(graph_builder& g, int32_t i, view x, const gemma4_model& m) {
@@ -84,7 +83,7 @@ void gemma4_layer_end(graph_builder& g, int32_t i, view x, view inputs, int32_t 
         const view gate = g.buffer("layer gate", e);
         g.matmul(i, x, gate, g.block_tensor(i, "inp_gate.weight", true, x.width(), e));
         g.activate(i, activation::gelu, gate, g.columns(inputs, i * e, e), gate);
-        project(g, i, gate, x, g.block_tensor(i, "proj.weight", true, e, x.width()), -1, {.post_norm = "post_norm"});
+        project(g, i, gate, x, "proj", {.post_norm = "post_norm"});
     }
     if (const float* by = g.floats(g.block_tensor(i, "layer_output_scale.weight", false, 1))) g.scale(i, x, *by);
 }
@@ -109,7 +108,7 @@ duet_status describe_gemma4(graph_builder& g) {
     m.rope_windowed = g.rope({.dim = (int32_t)n_rotated / 2 * 2,
                               .base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f),
                               .scaling = false});
-    if (g.hp.n_experts > 0) m.moe = read_moe(g, true);
+    m.moe = read_moe(g, true);
     m.moe.act = activation::gelu;
     m.moe.router_scale = 1.0f / std::sqrt((float)g.hp.dim);
     m.moe.out.post_norm = "post_ffw_norm_2";

@@ -1,6 +1,7 @@
-// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2), dots.llm1, EXAONE's mixture, Trinity (afmoe): rope
-// on part of the head; dense blocks first, then blocks with experts and shared experts. In the last two most layers
-// have a window, and only these have rope. Source: GLM Team 2024, 2025; Ling Team 2025; ggml-org/llama.cpp:src/models.
+// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2), dots.llm1, EXAONE's mixture, Trinity (afmoe):
+// rope on part of the head; dense blocks first, then blocks with experts and shared experts. In the last two most
+// layers have a window, and only these have rope. Source: GLM Team 2024, 2025; Ling Team 2025;
+// ggml-org/llama.cpp:src/models.
 // Main path: models/arch.cpp -> [models/glm.cpp] -> models/ops.h
 #include "parts.h"
 
@@ -24,9 +25,9 @@ duet_status describe_glm4moe(graph_builder& g) {
     const bool is_glm = g.arch == "glm4moe", is_afmoe = g.arch == "afmoe";
     const view x = input_embedding(g, is_afmoe ? std::sqrt((float)g.hp.dim) : 1.0f);
     const head_norms norms = is_glm ? head_norms::per_head_optional : head_norms::per_head;
-    block_options block{.ffn_norm = is_glm ? "post_attention_norm" : "ffn_norm",
-                        .attn = {.neox = true, .norms = norms, .gated = is_afmoe}};
     moe_options moe = read_moe(g, true, true);
+    block_options block{.ffn_norm = is_glm ? "post_attention_norm" : "ffn_norm", .moe = &moe};
+    block.attn = {.neox = true, .norms = norms, .gated = is_afmoe};
     if (is_afmoe) {
         block.attn.out.post_norm = "post_attention_norm";
         block.ffn.out.post_norm = moe.out.post_norm = "post_ffw_norm";
@@ -36,11 +37,7 @@ duet_status describe_glm4moe(graph_builder& g) {
         layers.window = (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30);
     else layers.rope_full = layers.rope;
     layers.read_pattern(g, 4);
-    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
-    for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
-        block.moe = i >= n_dense ? &moe : nullptr;
-        windowed_block_part(g, i, x, block, layers);
-    }
+    windowed_blocks_part(g, x, block, layers);
     return output_part(g, x);
 }
 

@@ -12,8 +12,7 @@ duet_status describe_gpt_oss(graph_builder& g) {
     moe.softmax_after = moe.biases = true;
     moe.shared_hidden = 0;
     moe.act = activation::swiglu_oai;
-    const attention_options attn{.neox = true, .sinks = true};
-    const block_options block{.ffn_norm = "post_attention_norm", .attn = attn, .moe = &moe};
+    const block_options block{.ffn_norm = "post_attention_norm", .attn = {.neox = true, .sinks = true}, .moe = &moe};
     windowed_layers layers{.window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30)};
     layers.rope = layers.rope_full = g.rope();
     layers.read_pattern(g, 2);

@@ -15,7 +15,7 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
     conv.index = g.state((int64_t)(n_taps - 1) * n);
     conv.w = g.block_tensor(i, "shortconv.conv.weight", true, n_taps, n);
     g.activate(i, activation::none, c, u, u);
-    project(g, i, u, x, g.block_tensor(i, "shortconv.out_proj.weight", true, n, n), -1, {});
+    project(g, i, u, x, "shortconv.out_proj", {});
 }
 
 }  // namespace
@@ -26,10 +26,9 @@ duet_status describe_lfm2(graph_builder& g) {
     const view x = input_embedding(g);
     const int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
     block_options block{.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .window = window}};
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
-    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512);
+    const moe_options moe = read_moe(g, true, true);
+    block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        block.moe = g.hp.n_experts > 0 && i >= n_dense ? &moe : nullptr;
         const view h = norm_part(g, i, x, "attn_norm");
         if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, block.attn);
         else short_conv_part(g, i, h, x, n_taps);

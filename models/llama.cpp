@@ -1,6 +1,6 @@
 // models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, InternLM 2, SmolLM 3, Ernie 4.5, Arcee, Xverse, Baichuan,
-// Refact, DeepSeek 1, Bailing (Ling 1), Granite, MiniCPM: pre-norm blocks, rope on neighbouring pairs, grouped
-// attention, swiglu or experts. Source: Touvron et al. 2023;
+// Refact, DeepSeek 1, Bailing (Ling 1), Granite, MiniCPM: pre-norm blocks, rope
+// on neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
 // ggml-org/llama.cpp:src/models. Describes only; must not know: devices. Main path: models/arch.cpp ->
 // [models/llama.cpp] -> models/ops.h
 #include "parts.h"
@@ -21,13 +21,10 @@ duet_status describe_llama(graph_builder& g) {
     if (g.arch == "arcee") block.ffn = {.kind = ffn_kind::plain, .act = activation::relu2};
     if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
         block.attn.temperature_length = (float)g.original_ctx();
-    // Some layers of Ernie and DeepSeek are dense. Every fourth layer of SmolLM 3 has no rope.
-    const int32_t n_dense = (int32_t)g.u32("leading_dense_block_count", false, 0, 0, 512),
-                  step = (int32_t)g.u32("interleave_moe_layer_step", false, 1, 1, 512);
-    const moe_options moe = g.hp.n_experts > 0 ? read_moe(g, normalise) : moe_options{};
+    const moe_options moe = read_moe(g, normalise);
+    block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
-        block.moe = g.hp.n_experts > 0 && i >= n_dense && (i + 1) % step == 0 ? &moe : nullptr;
-        block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;
+        block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;  // Every fourth layer of SmolLM 3 has no rope.
         block_part(g, i, x, block);
     }
     return output_part(g, x);
@@ -41,12 +38,11 @@ duet_status describe_granite(graph_builder& g) {
     const float depth = is_cpm ? 1.4f / std::sqrt((float)g.hp.n_layers) : 1.0f, width = is_cpm ? (float)g.hp.dim : 256;
     const view x = input_embedding(g, g.f32("embedding_scale", false, is_cpm ? 12.0f : 1.0f, 1e-6f, 1e6f));
     const join out{.scale = g.f32("residual_scale", false, depth, 1e-6f, 1e6f)};
-    block_options block{.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out},
-                        .ffn = {.out = out}};
-    if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true) : moe_options{};
+    moe_options moe = read_moe(g, true);
     moe.out = out;
-    if (g.hp.n_experts > 0) block.moe = &moe;
+    block_options block{.ffn = {.out = out}, .moe = &moe};
+    block.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out};
+    if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const view h = norm_part(g, i, x, "attn_norm");
         if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, block.attn);

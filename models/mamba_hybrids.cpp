@@ -1,7 +1,6 @@
-// models/mamba_hybrids.cpp: Nemotron-H (a block is Mamba-2, attention or feed-forward) and Falcon-H1 (a block has
-// attention and Mamba-2 side by side). Granite's hybrid is in llama.cpp.
-// Source: NVIDIA 2025; TII 2025; docs/numerics.md.
-// Main path: models/arch.cpp -> [models/mamba_hybrids.cpp] -> models/ops.h
+// models/mamba_hybrids.cpp: Nemotron-H (a block is Mamba-2, attention or feed-forward) and Falcon-H1 (a block
+// has attention and Mamba-2 side by side). Granite's hybrid is in llama.cpp. Source: NVIDIA 2025; TII 2025;
+// docs/numerics.md. Main path: models/arch.cpp -> [models/mamba_hybrids.cpp] -> models/ops.h
 #include "parts.h"
 
 namespace duet {
@@ -9,18 +8,17 @@ namespace duet {
 duet_status describe_nemotron_h(graph_builder& g) {
     if (!g.read_common({norm_kind::rms, 0, 0})) return g.status;
     const view x = input_embedding(g);
-    const ffn_options ffn{.kind = ffn_kind::plain, .act = activation::relu2};
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, true, true) : moe_options{};
+    moe_options moe = read_moe(g, true, true);
     moe.gated = false;
     moe.act = activation::relu2;
     moe.latent = (int32_t)g.u32("moe_latent_size", false, 0, 0, 1u << 20);
+    const block_options block{.ffn = {ffn_kind::plain, activation::relu2}, .moe = &moe};
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const bool has_ffn = !g.hp.hidden_dim.empty() && g.hp.hidden_dim[(size_t)i] > 0;
         const view h = norm_part(g, i, x, "attn_norm");
         if (!has_ffn && g.hp.n_kv_heads[(size_t)i] == 0) mamba2_part(g, i, h, x, {}, true);
         else if (!has_ffn) attention_part(g, i, h, x, {});
-        else if (g.hp.n_experts > 0) moe_part(g, i, h, x, moe);
-        else ffn_part(g, i, h, x, ffn);
+        else experts_or_ffn_part(g, i, h, x, block);
     }
     return output_part(g, x);
 }

@@ -167,8 +167,9 @@ op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cach
     return a;
 }
 
-void project(graph_builder& g, int32_t layer, view in, view x, weight_id w, weight_id b, const join& out) {
-    matmul_to(g, layer, in, open_join(g, x, out), w, b);
+void project(graph_builder& g, int32_t layer, view in, view x, const std::string& name, const join& out) {
+    matmul_to(g, layer, in, open_join(g, x, out), g.block_tensor(layer, name + ".weight", true, in.width(), x.width()),
+              g.block_tensor(layer, name + ".bias", false, x.width()));
     close_join(g, layer, x, out);
 }
 
@@ -192,8 +193,7 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
     const view o = g.buffer("attn", (int64_t)n_heads * dv);
     attention_op(g, layer, p.q, g.heads(o, n_heads, dv), cache, options);
     if (options.gated) g.activate(layer, activation::sigmoid, p.gate, o, o);
-    project(g, layer, o, x, g.block_tensor(layer, "attn_output.weight", true, o.width(), x.width()),
-            g.block_tensor(layer, "attn_output.bias", false, x.width()), options.out);
+    project(g, layer, o, x, "attn_output", options.out);
 }
 
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options) {
@@ -208,14 +208,14 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
     } else {
         result = gate_part(g, layer, in, hidden, options.act, options.kind == ffn_kind::gated, "");
     }
-    project(g, layer, result, x, g.block_tensor(layer, "ffn_down.weight", true, hidden, x.width()),
-            g.block_tensor(layer, "ffn_down.bias", false, x.width()), options.out);
+    project(g, layer, result, x, "ffn_down", options.out);
 }
 
 // ---- experts ----
 
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     moe_options m;
+    if (g.hp.n_experts == 0) return m;
     const uint32_t hidden = g.hp.hidden_dim.empty() ? 0 : g.hp.hidden_dim[0];
     m.hidden = (int32_t)g.u32("expert_feed_forward_length", hidden == 0, hidden, 1, 1u << 24);
     const uint32_t shared = g.u32("expert_shared_count", false, 0, 0, 1024) * (uint32_t)m.hidden;
@@ -231,8 +231,7 @@ moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
         (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
     if (g.status != DUET_OK) return m;
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
-    if (n == 0) g.wrong("expert_count", "missing key");
-    else if (used > kMaxExpertsUsed) g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
+    if (used > kMaxExpertsUsed) g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
     else if (m.n_groups > 1 && g.want_divisor("expert_group_count", m.n_groups, n) &&
              n / m.n_groups * m.n_groups_used < used)
         g.wrong("expert_group_used_count", "want groups that hold %d experts, got %d of %d", used, m.n_groups_used,
@@ -291,6 +290,7 @@ void shared_expert_part(graph_builder& g, int32_t layer, view in, const join_tar
 
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& m, view router_in) {
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
+    if (n == 0) g.wrong("expert_count", "missing key");
     if (g.status != DUET_OK) return;
     const view logits = g.buffer("router", n), routes = g.buffer("routes", 2ll * used);
     g.matmul(layer, router_in.buffer < 0 ? in : router_in, logits,
@@ -325,7 +325,7 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
 }
 
 void experts_or_ffn_part(graph_builder& g, int32_t layer, view h, view x, const block_options& o) {
-    if (o.moe) moe_part(g, layer, h, x, *o.moe);
+    if (o.moe && g.has(layer, "ffn_gate_inp.weight")) moe_part(g, layer, h, x, *o.moe);
     else ffn_part(g, layer, h, x, o.ffn);
 }
 
@@ -367,7 +367,7 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     const weight_id norm = g.block_tensor(layer, "ssm_norm.weight", norm_required, inner / groups, groups);
     const view parts = g.heads(y, groups, inner / groups);
     if (norm >= 0) g.norm(layer, parts, parts, norm).w_stride = parts.head_dim;
-    project(g, layer, y, x, g.block_tensor(layer, "ssm_out.weight", true, inner, x.width()), -1, out);
+    project(g, layer, y, x, "ssm_out", out);
 }
 
 void windowed_layers::read_pattern(graph_builder& g, uint32_t period, bool first_sees_all) {

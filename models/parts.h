@@ -60,7 +60,7 @@ struct moe_options {
     float scale = 1.0f, router_scale = 1.0f;
     join out = {};
 };
-// Reads the expert_* keys. normalise and sigmoid hold where the file does not say.
+// Reads the expert_* keys, if there are experts. normalise and sigmoid hold where the file does not say.
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid = false);
 
 struct block_options {
@@ -69,7 +69,7 @@ struct block_options {
     bool parallel = false;  // Both parts read x as it was before the block; without ffn_norm they share one norm.
     attention_options attn = {};
     ffn_options ffn = {};
-    const moe_options* moe = nullptr;  // replaces ffn
+    const moe_options* moe = nullptr;  // replaces ffn in blocks that have a router
 };
 
 // Appends x0 = scale * token_embd[token], to buffer "x", and returns the buffer.
@@ -85,8 +85,8 @@ int32_t rope_with_factors(graph_builder& g);
 void rope_part(graph_builder& g, int32_t layer, view heads, int32_t table, bool neox);
 // Appends attention over a cache layer.
 op& attention_op(graph_builder& g, int32_t layer, view q, view out, int32_t cache, const attention_options& options);
-// Appends the projection of `in` by w (+ b), which joins x.
-void project(graph_builder& g, int32_t layer, view in, view x, weight_id w, weight_id b, const join& out);
+// Appends the projection of `in` with that name, and its bias if there is one, which joins x.
+void project(graph_builder& g, int32_t layer, view in, view x, const std::string& name, const join& out);
 
 // Appends attention over `in`, which joins x: attn_q, attn_k, attn_v or attn_qkv, then attn_output; biases are
 // optional.
@@ -94,7 +94,7 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options);
 // Appends experts, which join x. router_in: input of the router, if it is not `in`.
 void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_options& options, view router_in = {});
-// Appends experts or feed-forward, as the block's options say.
+// Appends experts or feed-forward, as the block's options and tensors say.
 void experts_or_ffn_part(graph_builder& g, int32_t layer, view in, view x, const block_options& options);
 void block_part(graph_builder& g, int32_t layer, view x, const block_options& options);
 // Appends Mamba-2 (Dao and Gu 2024), which joins x. docs/numerics.md describes its state.

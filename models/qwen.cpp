@@ -24,10 +24,10 @@ duet_status describe_qwen(graph_builder& g) {
     if (g.arch.starts_with("hunyuan")) block.attn.norms = head_norms::after_rope;
     if (is_minimax || is_olmoe) block.attn.norms = head_norms::whole;
     if (g.arch == "seed_oss") block.ffn_norm = "post_attention_norm";
-    moe_options moe = g.hp.n_experts > 0 ? read_moe(g, !is_qwen2moe && !is_olmoe, is_minimax) : moe_options{};
-    if (g.hp.n_experts > 0) block.moe = &moe;
+    moe_options moe = read_moe(g, !is_qwen2moe && !is_olmoe, is_minimax);
+    block.moe = &moe;
     moe.shared_gate = is_qwen2moe;
-    if (block.moe && moe.shared_gate && !g.hp.hidden_dim.empty()) {  // The first files lack these sizes.
+    if (is_qwen2moe && g.hp.n_experts > 0 && !g.hp.hidden_dim.empty()) {  // The first files lack these sizes.
         const uint32_t hidden = g.hp.hidden_dim[0];
         if (!g.file.find(g.key("expert_feed_forward_length"))) moe.hidden = (int32_t)hidden / g.hp.n_experts_used;
         if (moe.shared_hidden == 0) moe.shared_hidden = (int32_t)hidden;

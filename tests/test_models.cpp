@@ -250,6 +250,12 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     CHECK(equal_bits(changed_logits("minicpm", {"- .embedding_scale", "- .residual_scale", "- .logit_scale"}),
                      changed_logits("minicpm", told)));
     CHECK(!equal_bits(changed_logits("minicpm", told), changed_logits("minicpm", {})));
+    // A dense model's file may tell one expert, with or without its use.
+    const std::vector<std::string> one = {"u .expert_count 1"}, used = {"u .expert_count 1", "u .expert_used_count 1"};
+    for (const auto& change : {one, used})
+        CHECK(equal_bits(changed_logits("hunyuan-dense", change), changed_logits("hunyuan-dense", {})));
+    CHECK(changed_logits("hunyuan-dense", {"u .expert_count 2"}, &error).empty());
+    CHECK_MESSAGE(error.find("expert_used_count: want 1 to expert_count 2, got 0") != std::string::npos, error);
     // where a bias chooses the experts of deepseek2, their scores are sigmoids though no key says so (GLM-4.7 Flash)
     const std::vector<float> sigmoid = changed_logits("deepseek2", {});
     CHECK(!sigmoid.empty());
@@ -564,8 +570,7 @@ TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed b
             continue;
         }
         CAPTURE(name);
-        const bool has_state =
-            std::string(name) != "gpt-oss" && std::string(name) != "gemma4" && std::string(name) != "deepseek2";
+        const bool has_state = !has_word("gpt-oss gemma4 deepseek2", name);
         const golden_model m(c.folder);
         const golden_session s(m, 256, 4, 64);
         const std::vector<float> want = feed(m, s.s, c.ids, 64, 64);
