@@ -126,13 +126,13 @@ bool graph_builder::read_common(const common_keys& keys) {
     hp.n_layers = hp.n_blocks - (int32_t)u32("nextn_predict_layers", false, 0, 0, (uint32_t)hp.n_blocks - 1);
     hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
     hp.n_ctx_train = (int32_t)u32("context_length", true, 1, 1, kMaxCtx);
-    hp.n_heads = per_layer("attention.head_count", true, {}, 1, kMaxHeads);
+    hp.n_heads = per_layer("attention.head_count", true, {}, std::min(1u, keys.min_kv_heads), kMaxHeads);
     hp.n_kv_heads = per_layer("attention.head_count_kv", false, hp.n_heads, keys.min_kv_heads, kMaxHeads);
     hp.hidden_dim = per_layer("feed_forward_length", false, {}, keys.min_hidden, 1u << 24);
     if (status != DUET_OK) return false;
-    graph.n_heads = (int32_t)*std::max_element(hp.n_heads.begin(), hp.n_heads.end());
+    graph.n_heads = (int32_t)std::max(1u, *std::max_element(hp.n_heads.begin(), hp.n_heads.end()));
     for (uint32_t i = 0; i < hp.n_heads.size(); i++)
-        if (hp.n_kv_heads[i] != 0 && hp.n_heads[i] % hp.n_kv_heads[i] != 0)
+        if (hp.n_kv_heads[i] != 0 && (hp.n_heads[i] == 0 || hp.n_heads[i] % hp.n_kv_heads[i] != 0))
             return wrong("attention.head_count_kv", "layer %u: want a divisor of %u heads, got %u", i, hp.n_heads[i],
                          hp.n_kv_heads[i]);
     if (!file.find(key("attention.key_length")) && hp.dim % graph.n_heads != 0)

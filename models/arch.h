@@ -17,6 +17,7 @@ struct hyper {
     float rope_base = 10000.0f;
     float eps = 0;
     norm_kind norm = norm_kind::rms;  // kind of all norms that do not say otherwise
+    bool bare_norms = false;          // norms outside the parts have no weights
     int32_t n_experts = 0, n_experts_used = 0;
 };
 

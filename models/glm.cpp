@@ -1,4 +1,4 @@
-// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2), dots.llm1, EXAONE's mixture, Trinity (afmoe):
+// models/glm.cpp: GLM-4, GLM-4.5 to 4.7, Bailing (Ling and Ring 2), dots.llm1, Hy 3, EXAONE's mixture, Trinity (afmoe):
 // rope on part of the head; dense blocks first, then blocks with experts and shared experts. In the last two most
 // layers have a window, and only these have rope. Source: GLM Team 2024, 2025; Ling Team 2025;
 // ggml-org/llama.cpp:src/models.

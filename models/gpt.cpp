@@ -1,6 +1,6 @@
 // models/gpt.cpp: descendants of GPT-2: GPT-2, StarCoder 1 and 2, CodeShell, Falcon, Phi-2, GPT-NeoX, MPT, BLOOM have
 // layer norms with bias, biases in the projections and a plain gelu feed-forward; that of Nemotron and Jais 2 is a
-// squared relu, and StableLM has a gated one.
+// squared relu. StableLM, Orion, Jais and OLMo have a gated one, and OLMo's norms have no weights.
 // Sources: Radford et al. 2019; ggml-org/llama.cpp:src/models for the tensors and the order of ops.
 // Main path: models/arch.cpp -> [models/gpt.cpp] -> models/ops.h
 #include "parts.h"
@@ -10,18 +10,20 @@ namespace duet {
 duet_status describe_gpt(graph_builder& g) {
     if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
     const view x = input_embedding(g);
-    const bool is_gpt2 = has_word("gpt2 starcoder", g.arch), is_mpt = g.arch == "mpt",
-               is_stablelm = g.arch == "stablelm", is_bloom = g.arch == "bloom";
-    if (is_gpt2 || (is_mpt && g.file.find_tensor("position_embd.weight"))) add_positions(g, x);
+    const bool is_mpt = g.arch == "mpt", is_stablelm = g.arch == "stablelm", is_bloom = g.arch == "bloom";
+    if (has_word("gpt2 starcoder", g.arch) || (is_mpt && g.file.find_tensor("position_embd.weight")))
+        add_positions(g, x);
     if (is_bloom) whole_norm(g, x, "token_embd_norm");
     block_options block;
-    block.attn.neox = true;
-    if (!is_gpt2 && !is_mpt && !is_bloom) block.attn.rope = g.rope();
+    g.hp.bare_norms = g.arch == "olmo";
+    block.attn.neox = !g.hp.bare_norms;
+    if (!has_word("gpt2 starcoder mpt bloom jais", g.arch)) block.attn.rope = g.rope();
+    if (g.arch == "jais") block.attn.scale = 1.0f / (float)g.hp.k_dim;
     if (is_mpt) block.attn.norms = head_norms::whole_optional;
     block.attn.alibi = g.f32("attention.max_alibi_bias", false, is_bloom ? 8.0f : 0, 0, 1e3f);
     block.attn.clip_qkv = g.f32("attention.clamp_kqv", false, 0, 0, 1e6f);
     if (is_stablelm) block.attn.norms = head_norms::own_weights;
-    else block.ffn = {.kind = ffn_kind::plain, .act = activation::gelu};
+    if (!has_word("stablelm orion jais olmo", g.arch)) block.ffn = {ffn_kind::plain, activation::gelu};
     if (has_word("nemotron jais2", g.arch)) block.ffn.act = activation::relu2;
     if (has_word("falcon phi2", g.arch)) block.parallel = true;
     if (g.arch == "gptneox") block.parallel = g.flag("use_parallel_residual", true);

@@ -1,5 +1,5 @@
 // models/llama.cpp: Llama 1-3.x and Mixtral, Mistral 3, InternLM 2, SmolLM 3, Ernie 4.5, Arcee, Xverse, Baichuan,
-// Refact, DeepSeek 1, Bailing (Ling 1), Granite, MiniCPM: pre-norm blocks, rope
+// Refact, DeepSeek 1, Bailing (Ling 1), Maincoder, Deci (Nemotron 49B to 253B), Granite, MiniCPM: pre-norm blocks, rope
 // on neighbouring pairs, grouped attention, swiglu or experts. Source: Touvron et al. 2023;
 // ggml-org/llama.cpp:src/models. Describes only; must not know: devices. Main path: models/arch.cpp ->
 // [models/llama.cpp] -> models/ops.h
@@ -9,8 +9,19 @@
 
 namespace duet {
 
+// A block of Deci may lack attention, feed-forward or both, or has one matrix in the place of attention.
+static void deci_block_part(graph_builder& g, int32_t i, view x, const attention_options& attn) {
+    const bool has_heads = g.hp.n_heads[(size_t)i] > 0;
+    const view h = has_heads ? norm_part(g, i, x, "attn_norm") : x;
+    if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, attn);
+    else if (has_heads) project(g, i, h, x, "attn_output", {});
+    if (g.hp.hidden_dim.empty() || g.hp.hidden_dim[(size_t)i] > 0)
+        ffn_part(g, i, norm_part(g, i, x, "ffn_norm"), x, {});
+}
+
 duet_status describe_llama(graph_builder& g) {
-    if (!g.read_common({.is_either = true})) return g.status;
+    const uint32_t least = g.arch == "deci" ? 0 : 1;  // heads and columns of a block
+    if (!g.read_common({norm_kind::rms, least, least, false, true})) return g.status;
     const view x = input_embedding(g);
     block_options block;
     const bool is_smollm = g.arch == "smollm3", normalise = !has_word("deepseek bailingmoe", g.arch);
@@ -18,6 +29,7 @@ duet_status describe_llama(graph_builder& g) {
     const bool has_alibi = g.arch == "refact" || (g.arch == "baichuan" && g.hp.n_layers == 40);
     const int32_t rope = has_alibi ? -1 : rope_with_factors(g);
     if (has_alibi) block.attn.alibi = 8.0f;
+    if (g.arch == "maincoder") block.attn.norms = head_norms::after_rope;
     if (g.arch == "arcee") block.ffn = {.kind = ffn_kind::plain, .act = activation::relu2};
     if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
         block.attn.temperature_length = (float)g.original_ctx();
@@ -25,7 +37,8 @@ duet_status describe_llama(graph_builder& g) {
     block.moe = &moe;
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;  // Every fourth layer of SmolLM 3 has no rope.
-        block_part(g, i, x, block);
+        if (least == 0) deci_block_part(g, i, x, block.attn);
+        else block_part(g, i, x, block);
     }
     return output_part(g, x);
 }

@@ -1,4 +1,4 @@
-// models/mamba_hybrids.cpp: Nemotron-H (a block is Mamba-2, attention or feed-forward) and Falcon-H1 (a block
+// models/mamba_hybrids.cpp: Mamba-2, Nemotron-H (a block is Mamba-2, attention or feed-forward) and Falcon-H1 (a block
 // has attention and Mamba-2 side by side). Granite's hybrid is in llama.cpp. Source: NVIDIA 2025; TII 2025;
 // docs/numerics.md. Main path: models/arch.cpp -> [models/mamba_hybrids.cpp] -> models/ops.h
 #include "parts.h"

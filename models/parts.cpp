@@ -114,7 +114,7 @@ view input_embedding(graph_builder& g, float scale) {
 
 // A norm outside the blocks, in place.
 void whole_norm(graph_builder& g, view x, const std::string& name) {
-    const weight_id w = g.tensor(name + ".weight", true, x.width());
+    const weight_id w = g.tensor(name + ".weight", !g.hp.bare_norms, x.width());
     g.norm(-1, x, x, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, x.width()) : -1);
 }
 
@@ -132,7 +132,7 @@ view norm_part(graph_builder& g, int32_t layer, view x, const char* name, const 
     const std::string base = name;
     // Some converters leave out the suffix.
     const bool is_bare = !g.has(layer, (base + ".weight").c_str()) && g.has(layer, name);
-    const weight_id w = g.block_tensor(layer, is_bare ? base : base + ".weight", true, x.width());
+    const weight_id w = g.block_tensor(layer, is_bare ? base : base + ".weight", !g.hp.bare_norms, x.width());
     g.norm(layer, x, h, w, norm_bias(g, layer, base, x.width()));
     return h;
 }
@@ -298,7 +298,7 @@ void moe_part(graph_builder& g, int32_t layer, view in, view x, const moe_option
              m.biases ? g.block_tensor(layer, "ffn_gate_inp.bias", true, n) : -1)
         .scale = m.router_scale;
     op& r = g.add(op_kind::route, layer, logits, routes);
-    r.b = g.block_tensor(layer, "exp_probs_b.bias", false, n);
+    r.b = g.block_tensor(layer, g.has(layer, "exp_probs_b") ? "exp_probs_b" : "exp_probs_b.bias", false, n);
     r.n_used = used;
     r.n_groups = m.n_groups;
     r.n_groups_used = m.n_groups_used;

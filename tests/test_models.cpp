@@ -250,12 +250,15 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     CHECK(equal_bits(changed_logits("minicpm", {"- .embedding_scale", "- .residual_scale", "- .logit_scale"}),
                      changed_logits("minicpm", told)));
     CHECK(!equal_bits(changed_logits("minicpm", told), changed_logits("minicpm", {})));
-    // A dense model's file may tell one expert, with or without its use.
+    // A dense model's file may tell one expert, with or without its use. Only blocks without keys may lack heads.
     const std::vector<std::string> one = {"u .expert_count 1"}, used = {"u .expert_count 1", "u .expert_used_count 1"};
     for (const auto& change : {one, used})
         CHECK(equal_bits(changed_logits("hunyuan-dense", change), changed_logits("hunyuan-dense", {})));
     CHECK(changed_logits("hunyuan-dense", {"u .expert_count 2"}, &error).empty());
     CHECK_MESSAGE(error.find("expert_used_count: want 1 to expert_count 2, got 0") != std::string::npos, error);
+    CHECK(changed_logits("deci", {"U .attention.head_count 0 0 4 0 4"}, &error).empty());
+    CHECK_MESSAGE(error.find("attention.head_count_kv: layer 1: want a divisor of 0 heads") != std::string::npos,
+                  error);
     // where a bias chooses the experts of deepseek2, their scores are sigmoids though no key says so (GLM-4.7 Flash)
     const std::vector<float> sigmoid = changed_logits("deepseek2", {});
     CHECK(!sigmoid.empty());
@@ -562,15 +565,15 @@ TEST_CASE("golden cases: the embedding of the last token") {
 
 TEST_CASE("hybrids: copied and saved sequences go on with the same bits; mixed batches change nothing; what cannot be "
           "trimmed says so") {
-    for (const char* name :
-         {"qwen35", "granitehybrid", "lfm2", "falcon-h1", "nemotron_h_moe", "gpt-oss", "gemma4", "deepseek2"}) {
+    for (const char* name : {"qwen35", "granitehybrid", "lfm2", "falcon-h1", "nemotron_h_moe", "mamba2", "gpt-oss",
+                             "gemma4", "deepseek2", "deci"}) {
         const golden_case c = read_case(name);
         if (c.ids.empty()) {
             say_skipped("hybrid sessions", 1, "no " + c.folder);
             continue;
         }
         CAPTURE(name);
-        const bool has_state = !has_word("gpt-oss gemma4 deepseek2", name);
+        const bool has_state = !has_word("gpt-oss gemma4 deepseek2 deci", name);
         const golden_model m(c.folder);
         const golden_session s(m, 256, 4, 64);
         const std::vector<float> want = feed(m, s.s, c.ids, 64, 64);

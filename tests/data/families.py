@@ -17,7 +17,7 @@ def pre_norm(m, x, attn, ffn, second="ffn_norm", scale=1.0, post=(None, None)):
 
 
 def llama(m, moe=False, skip=0, factors=False, linear=0, yarn=None, yarn_log=0, temperature=0, tied=False, n=64, F=96,
-          L=2, KV=2, alibi=0, relu=False):
+          L=2, KV=2, alibi=0, relu=False, norms=""):
     m.common(L=L, n=n, F=F, KV=KV)
     how = {}
     if factors:
@@ -37,9 +37,25 @@ def llama(m, moe=False, skip=0, factors=False, linear=0, yarn=None, yarn_log=0, 
         m.experts()
     rope = m.rope(**how)
     has_rope = lambda i: not alibi and not (skip and (i + 1) % skip == 0)
-    attn = lambda i, h: m.attention(i, h, rope if has_rope(i) else None, neox=False, temperature=t, alibi=alibi)
+    attn = lambda i, h: m.attention(i, h, rope if has_rope(i) else None, neox=False, temperature=t, alibi=alibi, norms=norms)
     ffn = (lambda i, h: m.ffn(i, h, relu2, "plain")) if relu else m.moe if moe else m.ffn
     return m.head(pre_norm(m, m.embed(), attn, ffn), tied=tied)
+
+
+def deci(m, H=(0, 4, 4, 0, 4), KV=(0, 2, 0, 0, 4), F=(96, 48, 96, 0, 0)):
+    """Blocks without attention, with one matrix in its place, without feed-forward, and without both."""
+    m.common(L=5, d=16)
+    m.key("attention.head_count", list(H)), m.key("attention.head_count_kv", list(KV))
+    m.key("feed_forward_length", list(F))
+    rope, x = m.rope(divide=m.weight("rope_freqs", 8, scale=0.3, offset=2.0)), m.embed()
+    for i in range(m.L):
+        b = f"blk.{i}."
+        if H[i]:
+            h = m.norm(x, b + "attn_norm")
+            x = x + (m.attention(i, h, rope, neox=False, KV=KV[i]) if KV[i] else m.mm(b + "attn_output", h, m.n))
+        if F[i]:
+            x = x + m.ffn(i, m.norm(x, b + "ffn_norm"), F=F[i])
+    return m.head(x)
 
 
 def deepseek1(m, dense=1, KV=4, normalise=False):
@@ -307,9 +323,10 @@ def bailing(m):
                            lambda i, h: moe(i, h) if i >= 1 else m.ffn(i, h)))
 
 
-def dots(m, windows=False, is_afmoe=False, further=0):
+def dots(m, windows=False, is_afmoe=False, further=0, bare_bias=False):
     m.common(L=4 if windows else 3, d=16)
-    m.key("leading_dense_block_count", 1)
+    if not bare_bias:  # Files of Hy 3 do not tell it.
+        m.key("leading_dense_block_count", 1)
     m.experts(shared=48, shared_count=1, gating_func=2, weights_norm=True, weights_scale=1.5)
     window = m.key("attention.sliding_window", 8) if windows else 0
     if further:  # The array of windows tells nothing of the last block, which predicts further tokens and is not run.
@@ -321,7 +338,8 @@ def dots(m, windows=False, is_afmoe=False, further=0):
         short = i % 4 < 3
         return m.attention(i, h, rope if short or not windows else None, norms="head", window=window if short else 0,
                            gated="apart" if is_afmoe else False)
-    ffn = lambda i, h: m.moe(i, h, "sigmoid", choose_bias=True, scale=1.5) if i >= 1 else m.ffn(i, h)
+    bias = "exp_probs_b" if bare_bias else True
+    ffn = lambda i, h: m.moe(i, h, "sigmoid", choose_bias=bias, scale=1.5) if i >= 1 else m.ffn(i, h)
     post = ("post_attention_norm", "post_ffw_norm") if is_afmoe else (None, None)
     return m.head(pre_norm(m, m.embed(np.sqrt(m.n) if is_afmoe else 1.0), attn, ffn, post=post))
 
@@ -337,6 +355,20 @@ def cohere(m, second=False):
                            norms="" if second else "own")
         x = x + attn + m.ffn(i, h)
     return m.head(x, tied=True, scale=m.key("logit_scale", 0.25), ln_bias=False)
+
+
+def cohere2moe(m):
+    m.common(L=5, d=16)
+    m.key("leading_dense_block_count", 1), m.key("logit_scale", 0.25)
+    m.experts(shared=48, shared_count=1, weights_norm=True)
+    window = m.key("attention.sliding_window", 8)
+    rope, x = m.rope(), m.embed()
+    for i in range(m.L):  # Of the layers that see all, only the dense ones have rope.
+        short = i % 4 > 0
+        h = m.norm(x, f"blk.{i}.attn_norm")
+        attn = m.attention(i, h, None if i and not short else rope, neox=False, window=window if short else 0)
+        x = x + attn + (m.moe(i, h, "sigmoid", average=True) if i else m.ffn(i, h))
+    return m.head(x, tied=True, scale=0.25)
 
 
 def phi3(m, is_long=True):
@@ -363,6 +395,17 @@ def lfm2(m, moe=False):
         return m.mm(b + "out_proj", C * m.conv(B * X, m.weight(b + "conv", K, m.n)), m.n)
     ffn = lambda i, h: m.moe(i, h, "sigmoid", choose_bias=True) if moe and i >= 1 else m.ffn(i, h)
     return m.head(pre_norm(m, m.embed(), mix, ffn), "token_embd_norm", tied=True)
+
+
+def mamba2(m):
+    m.common(H=0, F=0, d=16)
+    for name in ("head_count_kv", "key_length", "value_length"):
+        del m.keys["mamba2.attention." + name]
+    m.mamba2_keys()
+    x = m.embed()
+    for i in range(m.L):
+        x = x + m.mamba2(i, m.norm(x, f"blk.{i}.attn_norm"))
+    return m.head(x, tied=True)
 
 
 def nemotron(m, moe=False):
@@ -398,7 +441,7 @@ def falcon_h1(m):
 
 def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=False, fused=False, bias=True, tied=False,
         gated=False, KV=4, alibi=0.0, clip=0.0, D=0, ln_bias=True, norms="", head_bias=False, ctx=256, act=gelu,
-        embed_norm=False):
+        embed_norm=False, bare_norms=False, scale=None):
     m.common(ln=True, KV=KV, ctx=ctx)
     if alibi and not embed_norm:  # BLOOM's files do not tell it.
         m.key("attention.max_alibi_bias", alibi)
@@ -414,9 +457,14 @@ def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=F
     table = m.rope(D or None) if rope else None
     for i in range(m.L):
         b = f"blk.{i}."
-        attn = lambda h: m.attention(i, h, table, bias=bias, out_bias=bias and not gated, fused=fused, alibi=alibi,
-                                     clip=clip, norms=norms)
-        ffn = lambda h: m.ffn(i, h) if gated else m.ffn(i, h, act, "plain", bias=bias)
+        attn = lambda h: m.attention(i, h, table, neox=not bare_norms, bias=bias, out_bias=bias and gated != "stablelm",
+                                     fused=fused, alibi=alibi, clip=clip, norms=norms, scale=scale)
+        ffn = lambda h: (m.ffn(i, h, bias=bias and gated != "stablelm") if gated else
+                         m.ffn(i, h, act, "plain", bias=bias))
+        if bare_norms:
+            x = x + attn(m.norm(x, "", False))
+            x = x + ffn(m.norm(x, "", False))
+            continue
         h = m.norm(x, b + "attn_norm", ln_bias)
         if parallel:
             a = m.norm(x, b + "attn_norm_2") if two_norms else h
@@ -425,7 +473,7 @@ def gpt(m, rope=True, learned=False, parallel=False, two_norms=False, one_norm=F
         else:
             x = x + attn(h)
             x = x + ffn(m.norm(x, b + "ffn_norm", ln_bias))
-    return m.head(x, tied=tied, ln_bias=ln_bias, bias=head_bias)
+    return m.head(x, "" if bare_norms else "output_norm", tied=tied, ln_bias=ln_bias, bias=head_bias)
 
 
 def encoder(m, L=3, ln=True, **how):
@@ -537,6 +585,8 @@ CASES = [
     case("llama-embed", "llama-embed", both_ways, dict(neox=False)),
     case("smollm3", "smollm3", llama, dict(skip=4, L=4)),
     case("arcee", "arcee", llama, dict(relu=True)),
+    case("maincoder", "maincoder", llama, dict(norms="after", tied=True)),
+    case("deci", "deci", deci),
     case("xverse", "xverse", llama, dict(KV=4)),
     case("baichuan", "baichuan", llama, dict(KV=4)),
     case("baichuan-40layers", "baichuan", llama, dict(KV=4, L=40, n=32, F=32, alibi=8.0)),
@@ -596,8 +646,10 @@ CASES = [
     case("dots1", "dots1", dots),
     case("exaone-moe", "exaone-moe", dots, dict(windows=True, further=1)),
     case("afmoe", "afmoe", dots, dict(windows=True, is_afmoe=True)),
+    case("hy_v3", "hy_v3", dots, dict(bare_bias=True)),
     case("command-r", "command-r", cohere),
     case("cohere2", "cohere2", cohere, dict(second=True)),
+    case("cohere2moe", "cohere2moe", cohere2moe),
     case("phi3-longrope-long", "phi3", phi3),
     case("phi3-longrope-short", "phi3", phi3, dict(is_long=False)),
     case("lfm2", "lfm2", lfm2),
@@ -605,6 +657,7 @@ CASES = [
     case("nemotron_h", "nemotron_h", nemotron),
     case("nemotron_h_moe", "nemotron_h_moe", nemotron, dict(moe=True)),
     case("falcon-h1", "falcon-h1", falcon_h1),
+    case("mamba2", "mamba2", mamba2),
     case("gpt2", "gpt2", gpt, dict(rope=False, learned=True, fused=True, tied=True, ctx=128)),
     case("starcoder", "starcoder", gpt, dict(rope=False, learned=True, fused=True, tied=True, KV=1, ctx=128)),
     case("starcoder2", "starcoder2", gpt, dict(KV=2)),
@@ -616,7 +669,10 @@ CASES = [
     case("falcon-two-norms", "falcon", gpt, dict(parallel=True, two_norms=True, fused=True, bias=False, KV=2)),
     case("phi2", "phi2", gpt, dict(parallel=True, one_norm=True, fused=True, D=8, head_bias=True)),
     case("gptneox", "gptneox", gpt, dict(parallel=True, fused=True, D=8)),
-    case("stablelm", "stablelm", gpt, dict(gated=True, D=8)),
+    case("stablelm", "stablelm", gpt, dict(gated="stablelm", D=8)),
+    case("orion", "orion", gpt, dict(gated=True, KV=2, bias=False)),
+    case("jais", "jais", gpt, dict(rope=False, gated=True, fused=True, alibi=8.0, scale=1 / 16)),
+    case("olmo", "olmo", gpt, dict(gated=True, bias=False, clip=1.5, ln_bias=False, bare_norms=True, tied=True)),
     case("bert", "bert", bert),
     case("long-bert", "bert", bert, dict(pooling=2), n_tok=120),
     case("bert-reranker", "bert", bert, dict(labels=1), ids=PAIR),

@@ -50,7 +50,7 @@ class Model:
 
     def weight(m, name, *dims, scale=None, offset=0.0):
         """A tensor of that name, dims in file order; its array has them reversed."""
-        if name.rsplit(".", 1)[-1] not in ("weight", "bias", "scale") and not name.endswith(("ssm_a", "ssm_d")):
+        if name.rsplit(".", 1)[-1] not in ("weight", "bias", "scale") and not name.endswith(("ssm_a", "ssm_d", "probs_b")):
             name += ".weight"
         if scale is None:
             scale = float("%.4g" % (dims[0] ** -0.5)) if len(dims) > 1 else 0.2
@@ -196,7 +196,7 @@ class Model:
             both = m.mm(b + "ffn_up", h, 2 * F)
             a = act(both[:, :F]) * both[:, F:]
         elif kind == "gated":
-            a = act(m.mm(b + "ffn_gate" + suffix, h, F)) * m.mm(b + "ffn_up" + suffix, h, F)
+            a = act(m.mm(b + "ffn_gate" + suffix, h, F, bias)) * m.mm(b + "ffn_up" + suffix, h, F, bias)
         else:
             a = act(m.mm(b + "ffn_up" + suffix, h, F, bias))
         return m.mm(b + "ffn_down" + suffix, a, h.shape[-1], bias)
@@ -209,11 +209,12 @@ class Model:
             m.key("expert_" + name, value)
 
     def moe(m, i, h, score="softmax", normalise=True, choose_bias=False, groups=(1, 1), scale=1.0, shared_gate=False,
-            act=silu, gated=True, oai=False, joined=False, latent=0, router_in=None, down_scale=False):
+            act=silu, gated=True, oai=False, joined=False, latent=0, router_in=None, down_scale=False, average=False):
         b, T, E, U, Fe = f"blk.{i}.", len(h), m.E, m.U, m.Fe
         z = m.mm(b + "ffn_gate_inp", h if router_in is None else router_in, E, bias=oai, scale=0.5)
         P = softmax(z) if score == "softmax" else sigmoid(z) if score == "sigmoid" else z
-        S = P + (m.weight(b + "exp_probs_b.bias", E, scale=0.2) if choose_bias else 0)
+        name = choose_bias if isinstance(choose_bias, str) else "exp_probs_b.bias"
+        S = P + (m.weight(b + name, E, scale=0.2) if choose_bias else 0)
         if groups[0] > 1:
             runs = np.sort(S.reshape(T, groups[0], -1), -1)[..., -2:].sum(-1)
             shut = np.argsort(-runs, -1, kind="stable")[:, groups[1]:]
@@ -252,6 +253,7 @@ class Model:
         if m.shared:
             s = m.ffn(i, h, act, "gated" if gated else "plain", m.shared, suffix="_shexp")
             out = out + (sigmoid(h @ m.weight(b + "ffn_gate_inp_shexp", m.n))[:, None] * s if shared_gate else s)
+            out = out / 2 if average else out
         return out
 
     # ---- recurrent parts
