@@ -106,6 +106,10 @@ case_of "unknown flag that is near one" 2 "did you mean --seed" "$run" -m "$mode
 case_of "bench of nothing" 2 "nothing to measure" "$bin/bench" -m "$model" -p 0 -n 0
 case_of "quantize: type of no tensor" 1 "no tensor has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
 case_of "two prompts" 2 "not both" "$run" -m "$model" -p x -f "$0"
+case_of "two prompts, one of them stdin" 2 "not both" "$run" -m "$model" -p - -f "$0"
+case_of "two prompts, the other way round" 2 "not both" "$run" -m "$model" -f "$0" -p -
+case_of "tokenize: two texts, one of them stdin" 2 "either -p or -f" "$bin/tokenize" -m "$model" -p - -f "$0"
+case_of "tokenize: two texts, the other way round" 2 "either -p or -f" "$bin/tokenize" -m "$model" -f "$0" -p -
 case_of "bias of no token" 1 "512 tokens" "$run" -m "$model" -p x --logit-bias 512+1
 case_of "bias without sign" 2 "ID+BIAS" "$run" -m "$model" -p x --logit-bias 5
 case_of "--devices" 0 "" "$run" --devices

@@ -62,8 +62,9 @@ duet_status prepare_sampler(const run_options& options, const duet_model* model,
 }
 
 duet_status read_prompt(run_options* options, tool_error* error) {
-    if (options->prompt_file.empty()) return DUET_OK;
-    const duet_status status = read_text(options->prompt_file, &options->prompt, error);
+    const std::string path = options->prompt == "-" ? "-" : options->prompt_file;
+    if (path.empty()) return DUET_OK;
+    const duet_status status = read_text(path, &options->prompt, error);
     drop_newline(&options->prompt);
     return status;
 }
@@ -216,8 +217,8 @@ std::string contradiction(const run_options& o) {
     if (!o.tool_choice.empty() && o.tools.empty()) return "--tool-choice wants --tools FILE";
     if (!o.grammar.empty() + !o.grammar_file.empty() + !o.json_schema.empty() > 1)
         return "want one of --grammar, --grammar-file and --json-schema";
-    const int n_stdin = (o.prompt_file == "-") + (o.messages == "-") + (o.tools == "-") + (o.grammar_file == "-") +
-                        (o.json_schema == "@-");
+    const int n_stdin = (o.prompt == "-" || o.prompt_file == "-") + (o.messages == "-") + (o.tools == "-") +
+                        (o.grammar_file == "-") + (o.json_schema == "@-");
     if (n_stdin > 0 && n_stdin + o.is_chat > 1)
         return "stdin can be one thing only: the prompt, the messages, the tools, a grammar or schema, or the lines of "
                "--chat";

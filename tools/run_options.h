@@ -108,9 +108,7 @@ inline void add_chat_flags(tool_args& args, run_options* o) {
 inline void add_flags(tool_args& args, run_options* o) {
     add_model_path(args, &o->model);
     args.call("-p, --prompt", "TEXT", "the question, or the text to complete; - reads it from stdin",
-              [o](const std::string& text) {
-                  return o->has_prompt = true, (text == "-" ? o->prompt_file : o->prompt) = text, std::string();
-              });
+              [o](const std::string& text) { return o->has_prompt = true, o->prompt = text, std::string(); });
     args.call("-f, --file", "FILE", "reads the prompt from a file; one newline at its end is dropped",
               [o](const std::string& path) { return o->has_prompt = true, o->prompt_file = path, std::string(); });
     args.integer("-n, --n-predict, --predict", "N",

@@ -55,10 +55,7 @@ int main(int argc, char** argv) {
                    "Prints the token ids of a text as a JSON array; with --decode writes the bytes of ids.");
     add_model_path(args, &options.model);
     args.call("-p, --prompt", "TEXT", "the text, or with --decode the ids: 1,2,3 or [1, 2, 3]; - reads stdin",
-              [&](const std::string& v) {
-                  options.has_text = v != "-";
-                  return (options.has_text ? options.text : options.path) = v, std::string();
-              });
+              [&](const std::string& v) { return options.has_text = true, options.text = v, std::string(); });
     args.text("-f, --file", "FILE", "the same from a file; - is stdin", &options.path);
     args.flag("--decode", "ids to bytes", &options.is_decode);
     args.flag("--no-bos", "without the BOS and EOS that the model asks for", &options.no_bos);
@@ -66,9 +63,9 @@ int main(int argc, char** argv) {
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.has_text && !options.path.empty()) return args.usage_error("want either -p or -f"), kExitUsage;
-    if (!options.has_text && options.path.empty()) {
-        if (!options.is_decode) return args.usage_error("no text: want -p TEXT or -f FILE"), kExitUsage;
-        options.path = "-";
-    }
+    if (!options.has_text && options.path.empty() && !options.is_decode)
+        return args.usage_error("no text: want -p TEXT or -f FILE"), kExitUsage;
+    if (options.text == "-") options.has_text = false;
+    if (!options.has_text && options.path.empty()) options.path = "-";
     return finish_tool("tokenize", [&](tool_error* error) { return work(options, error); });
 }
