@@ -447,6 +447,10 @@ done
 case_of "quantize: rows that are no multiple of a block" 0 "note: 36 tensors have rows that are no multiple of their format's block; instead: Q5_0 Q8_0" "$quantize" "$demo" "$dir/q/more" Q4_K
 case_of "quantize back" 0 "quantized already" "$quantize" "$dir/q/one" "$dir/q/more" Q4_0
 case_of "quantize -v lists tensors" 0 "blk.1.ffn_down.weight.* F16 -> Q4_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v
+case_of "quantize: a name with a point is not a part of another" 0 "\"output.weight.* F16 -> Q8_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v --type output.weight=Q8_0
+holds "quantize: attn_output.weight is another tensor" grep -q "attn_output.weight.* F16 -> Q4_0" "$dir/err"
+case_of "quantize: a part of a name" 0 "attn_output.weight.* F16 -> Q8_0" "$quantize" "$dir/q/in.gguf" "$dir/q/more" Q4_0 -v --type output=Q8_0 --type .ffn_down.weight=Q5_0
+holds "quantize: a name that begins with a point" grep -q "ffn_down.weight.* F16 -> Q5_0" "$dir/err"
 case_of "quantize: IQ3_XS spends less on ffn_up between the ends" 0 "blk.0.ffn_up.weight.* F16 -> IQ3_XXS" "$quantize" "$dir/q/in.gguf" "$dir/q/more" IQ3_XS -v
 case_of "a matrix to quantize with" 0 "" "$bin/perplexity" -m "$dir/q/in.gguf" -f "$dir/text" -c 64 --chunks 1 --imatrix "$dir/q/matrix"
 printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\14\0\0\0\0\0\0\0general.type\10\0\0\0\7\0\0\0\0\0\0\0imatrix' > "$dir/q/none_at_all"

@@ -227,9 +227,11 @@ inline bool matches_glob(std::string_view pattern, std::string_view name) {
     return p == pattern.size();
 }
 
+// A name with a point begins one of the parts between points: output.weight is no part of attn_output.weight.
 inline bool matches(const std::string& pattern, const std::string& name) {
-    return pattern.find_first_of("*?") == std::string::npos ? name.find(pattern) != std::string::npos
-                                                            : matches_glob(pattern, name);
+    if (pattern.find_first_of("*?") != pattern.npos) return matches_glob(pattern, name);
+    const char* before = pattern[0] != '.' && pattern.find('.') != pattern.npos ? "." : "";
+    return ("." + name).find(before + pattern) != name.npos;
 }
 
 // Returns a hyper-parameter of the model, or 0 if there is none. If it has one entry per layer, returns the first that
