@@ -175,6 +175,7 @@ check("nothing is left beside caches", not [n for n in os.listdir(folder.name) i
 
 # ---- a chat without a terminal ----
 run("a chat in a script", "--chat", *greedy, stdin="hello\nwide\n", out="Hello world.\n漢字 😀 café\n")
+run("a chat: the mark of UTF-8 is no part of the first line", "--chat", *greedy, stdin="\ufeff/undo\n", out="", err="no question yet")
 run("a chat: lines that go on", "--chat", *greedy, stdin="hello\\\nwide\n\n", out="Hello world.\n")
 run("a chat that begins with -p", "--chat", "-p", "hello", *greedy, stdin="think", out="Hello world.\nForty-two\n")
 run("a chat: //", "--chat", *greedy, stdin="//etc\n", out="Hello world.\n")
@@ -260,6 +261,7 @@ run("template -m: a variable", "-m", chat, model=False, program=template, stdin=
 run("template -t", "-t", path("x.jinja", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ add_generation_prompt }}{{ x }}"), "--bos", "B", model=False, program=template, stdin='{"x": 7, "messages": [{"content": "a"}]}', out="BaTrue7")
 run("template -t, a list", "-t", path("x.jinja"), "--no-generation-prompt", model=False, program=template, stdin=' [{"content": "a"}]', out="aFalse")
 run("template -t, broken JSON", "-t", path("x.jinja"), model=False, program=template, stdin='{"x": 7, "messages": [}', code=1, err="byte")
+run("template -t, a broken list", "-t", path("x.jinja"), model=False, program=template, stdin='\n[{"content": }]', code=1, err="at byte 14: want a value, got '}]'")
 run("template --jsonl", "--jsonl", "--now", "2026-01-02T03:04:05", model=False, program=template, stdin='{"t": "{{ strftime_now(\'%Y\') }}\\u00e9\\ud83d\\ude00", "v": {}}\n')
 
 

@@ -315,6 +315,7 @@ class terminal_lines {
             const size_t end = typed_.find('\n', i_typed_);
             line->append(typed_, i_typed_, end == typed_.npos ? end : end - i_typed_);
             i_typed_ = end == typed_.npos ? typed_.size() : end + 1;
+            if (line->starts_with("\xef\xbb\xbf")) line->erase(0, 3);  // the mark before a file of Windows
             if (end != typed_.npos) {
                 if (line->ends_with('\r')) line->pop_back();
                 if (line->empty() || line->back() != '\\') return line_editor::kLine;

@@ -24,7 +24,7 @@ duet_status render(std::string_view source, std::string_view variables, const te
 }
 
 // Returns the variables that a template sees. input is a list of messages, or an object with messages, tools and other
-// variables, to which the others are added. JSON that is broken stays broken, and the library says where.
+// variables, to which the others are added.
 std::string variables_of(std::string_view input, const template_options& options) {
     const bool is_object = input.starts_with('{') && input.ends_with('}');
     std::string out = is_object ? std::string(input, 0, input.size() - 1) : "{\"messages\":" + std::string(input);
@@ -47,8 +47,7 @@ duet_status render_chat(const template_options& options, std::string_view input,
     model_ptr model;
     if (open_model(options.model, &model, error)) return error->status;
     const bool is_object = input.starts_with('{');
-    std::string variables = "{", ignored;
-    if (is_object && render(" ", input, options, &ignored, error)) return error->status;  // checks the JSON
+    std::string variables = "{";
     for (const json_member& m : json_members(is_object ? input : ""))
         if (m.name != "messages" && m.name != "tools" && m.name != "documents" && m.name != "add_generation_prompt")
             variables += (variables.size() > 1 ? "," : "") + json_string(m.name) + ":" + std::string(m.value);
@@ -79,6 +78,9 @@ duet_status render_chat(const template_options& options, std::string_view input,
 duet_status render_one(template_options& options, tool_error* error) {
     std::string source, input, out;
     if (read_text(options.messages_path, &input, error) != DUET_OK) return error->status;
+    // Broken JSON is told by its places in the file. A list is no object, as variables are, and good.
+    if (render(" ", input, options, &out, error) == DUET_ERR_ARG) *error = {};
+    if (error->status) return error->status;
     if (options.template_path.empty()) return render_chat(options, trimmed(input), error);
     if (read_text(options.template_path, &source, error) != DUET_OK) return error->status;
     if (render(source, variables_of(trimmed(input), options), options, &out, error) != DUET_OK) return error->status;
