@@ -65,14 +65,14 @@ bool unescape_string(std::string_view literal, std::string* out) {
             utf8_append(out, cp);
             return true;
         };
+        const char e = escaped < 0x80 ? (char)escaped : '\0';
+        const size_t i_name = kNames.find(e), n_digits = e == 'x' ? 2 : e == 'u' ? 4 : e == 'U' ? 8 : 0;
+        if (e == 'N' || (n_digits > 0 && !append_number(16, n_digits, true))) return false;
         // The reference turns a character beyond ASCII into an escape, and the backslash into itself.
         if (escaped >= 0x80) *out += escape_text(escaped);
-        else if (const char e = (char)escaped; kNames.find(e) != kNames.npos) *out += kMeanings[kNames.find(e)];
+        else if (i_name != kNames.npos) *out += kMeanings[i_name];
         else if (e >= '0' && e <= '7') at--, append_number(8, 3, false);
-        else if (const size_t n = e == 'x' ? 2 : e == 'u' ? 4 : e == 'U' ? 8 : 0) {
-            if (!append_number(16, n, true)) return false;
-        } else if (e == 'N') return false;
-        else if (e != '\n') *out += {'\\', e};
+        else if (n_digits == 0 && e != '\n') *out += {'\\', e};
     }
     return true;
 }
