@@ -216,10 +216,10 @@ class schema_compiler {
         size_t n_prefix = 0;
         bool has_rest = false, has_prefix = false;
         for (const value* s : shape.schemas) {
-            const value* prefix = s->find("prefixItems");
+            const value* prefix = first_items(*s);
             if (prefix) n_prefix = std::max(n_prefix, prefix->items().size());
             has_prefix = has_prefix || prefix;
-            has_rest = has_rest || s->find("items");
+            has_rest = has_rest || other_items(*s);
         }
         uint32_t max = reader_.is_probing ? shape.min_items : shape.max_items;
         if (has_prefix && !has_rest) max = std::min(max, std::max((uint32_t)n_prefix, shape.min_items));

@@ -13,12 +13,12 @@
 // - Numbers have a bounded number of digits (schema_number.h), white space is bounded (schema_options).
 //
 // Kept to: type, enum, const, properties, required, additionalProperties, patternProperties, propertyNames,
-// minProperties, maxProperties, items, prefixItems, minItems, maxItems, uniqueItems (of at most one item), minLength,
-// maxLength, pattern (schema_pattern.h), format (date-time, date, time, uuid, email, ipv4, ipv6, uri), minimum,
-// maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (of integers, up to 100), anyOf, allOf, oneOf whose branches
-// exclude each other, $ref inside the schema, true and false. Any other keyword that JSON schema has and that limits
-// the value is an error that names its place. Keywords that describe, and names that JSON schema does not know, are
-// skipped.
+// minProperties, maxProperties, items, prefixItems, additionalItems (beside a list in items, as older drafts have it),
+// minItems, maxItems, uniqueItems (of at most one item), minLength, maxLength, pattern and format (schema_pattern.h),
+// minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (of integers, up to 100), anyOf, allOf, oneOf whose
+// branches exclude each other, $ref inside the schema, true and false. Any other keyword that JSON schema has and that
+// limits the value is an error that names its place. Keywords that describe, and names that JSON schema does not know,
+// are skipped.
 #pragma once
 #include "grammar.h"
 #include "value.h"

@@ -21,7 +21,7 @@ integer ::= "-"? ("0" | [1-9] [0-9]{0,14})
 number ::= integer ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?
 )";
 
-// Numbers of 0 and more, between two bounds.
+// Numbers of 0 and more, between two bounds, whose signs do not count.
 class magnitude_graph {
   public:
     magnitude_graph(grammar_builder& b, const number_bound& low, const number_bound& high, size_t max_fraction,
@@ -208,19 +208,14 @@ grammar_builder::expr number_part(grammar_builder& b, const number_range& range)
     const decimal largest{false, std::string(n_free, '9'), ""}, smallest{true, std::string(n_free, '9'), ""}, zero;
     if (!low) low = number_bound{smallest, false};
     if (!high) high = number_bound{largest, false};
-    const auto size_of = [](number_bound x) {
-        x.at.is_negative = false;
-        return x;
-    };
     std::vector<expr> choices;
     if (!high->at.is_negative) {
         const number_bound from = low->at.is_negative ? number_bound{zero, false} : *low;
         choices.push_back(magnitude_graph(b, from, *high, max_fraction, range.divisor).make());
     }
     if (low->at.is_negative) {
-        const number_bound from = high->at.is_negative ? size_of(*high) : number_bound{zero, true};  // no -0
-        choices.push_back(
-            b.sequence({minus, magnitude_graph(b, from, size_of(*low), max_fraction, range.divisor).make()}));
+        const number_bound from = high->at.is_negative ? *high : number_bound{zero, true};  // no -0
+        choices.push_back(b.sequence({minus, magnitude_graph(b, from, *low, max_fraction, range.divisor).make()}));
     }
     return b.any_of(choices);
 }

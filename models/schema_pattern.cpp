@@ -91,11 +91,8 @@ class regex_parser {
     duet_status parse_part(int depth) {
         const size_t begin = steps_.size();
         const char c = peek();
-        if (c == '^' || c == '$') {  // these cannot be repeated
-            at_++;
-            steps_.push_back({c == '^' ? step::begin : step::end});
-            return DUET_OK;
-        }
+        if (c == '^' || c == '$')  // these cannot be repeated
+            return at_++, steps_.push_back({c == '^' ? step::begin : step::end}), DUET_OK;
         std::vector<code_range> ranges;
         if (take('(')) {
             if (peek() == '?') {
@@ -183,7 +180,7 @@ class regex_parser {
                 c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         } else if (name == 'c' && (peek() | 0x20) >= 'a' && (peek() | 0x20) <= 'z') {
             c = (uint32_t)(text_[at_++] & 0x1f);
-        } else if (name > ' ' && name < 0x7f && !(name >= '0' && name <= '9') && !(lower >= 'a' && lower <= 'z')) {
+        } else if (name >= ' ' && name < 0x7f && !(name >= '0' && name <= '9') && !(lower >= 'a' && lower <= 'z')) {
             c = (uint8_t)name;
         } else {
             at_--;
@@ -477,8 +474,8 @@ std::string list_pattern(const std::vector<std::string_view>& strings) {
     return out + ")$";
 }
 
-// The formats follow RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 4291, and
-// RFC 3986 with an authority.
+// The formats follow RFC 3339 with the days that months have, RFC 9562, RFC 5321 without quoted names, RFC 1123, RFC
+// 4291, and RFC 3986 with an authority.
 std::string format_pattern(std::string_view format) {
     const std::string leap_year = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)",
                       year = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})",
@@ -488,7 +485,8 @@ std::string format_pattern(std::string_view format) {
                       hour = "(?:[01][0-9]|2[0-3])",
                       time = hour + ":[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-]" + hour + ":[0-5][0-9])",
                       byte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])",
-                      label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?", h = "[0-9A-Fa-f]{1,4}",
+                      tail = "(?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?", label = "[A-Za-z0-9]" + tail, h = "[0-9A-Fa-f]{1,4}",
+                      span = "T(?:\\d{1,9}H(?:\\d{1,9}M(?:\\d{1,9}S)?)?|\\d{1,9}M(?:\\d{1,9}S)?|\\d{1,9}S)",
                       uri_char = "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
     std::string p;
     if (format == "date") p = date;
@@ -496,6 +494,10 @@ std::string format_pattern(std::string_view format) {
     if (format == "date-time") p = date + "T" + time;
     if (format == "uuid") p = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
     if (format == "ipv4") p = byte + "(?:\\." + byte + "){3}";
+    if (format == "duration")  // no unit is left out between two
+        p = "P(?:(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,9}D)(?:" + span + ")?|" + span +
+            "|\\d{1,9}W)";
+    if (format == "hostname") p = "(?:" + label + "\\.){0,3}[A-Za-z]" + tail;
     if (format == "email")
         p = "[A-Za-z0-9_%+-]{1,20}(?:\\.[A-Za-z0-9_%+-]{1,20}){0,2}@(?:" + label + "\\.){1,3}[A-Za-z]{2,10}";
     if (format == "uri")

@@ -46,7 +46,7 @@ duet_status match_strings(const std::vector<string_condition>& conditions, char_
 
 // Returns the pattern of a JSON schema format, anchored, or an empty text if the format is not known.
 std::string format_pattern(std::string_view format);
-constexpr const char* kKnownFormats = "date-time, date, time, uuid, email, ipv4, ipv6, uri";
+constexpr const char* kKnownFormats = "date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri";
 // Returns the pattern that exactly these strings match.
 std::string list_pattern(const std::vector<std::string_view>& strings);
 

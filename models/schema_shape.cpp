@@ -112,7 +112,8 @@ const struct {
     bool (*is_good)(const value&);
     const char *want, *names;
 } kKeywords[] = {
-    {is_schema, "a schema (an object, true, or false)", " items additionalProperties propertyNames "},
+    {is_schema, "a schema (an object, true, or false)", " additionalItems additionalProperties propertyNames "},
+    {[](const value& v) { return is_schema(v) || is_schema_list(v); }, "a schema, or a list of schemas", " items "},
     {is_schema_list, "a list of schemas that is not empty", " prefixItems anyOf oneOf allOf "},
     {is_schema_map, "an object of schemas", " properties patternProperties "},
     {is_count, "a whole number of 0 or more", " minProperties maxProperties minItems maxItems minLength maxLength "},
@@ -124,7 +125,7 @@ const struct {
     {is_text_list, "a list of strings", " required "},
     {is_type, "null, boolean, integer, number, string, array, object, or a list of these", " type "},
     {nullptr, "", " not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains "
-                  "unevaluatedProperties unevaluatedItems additionalItems $dynamicRef $recursiveRef extends disallow "
+                  "unevaluatedProperties unevaluatedItems $dynamicRef $recursiveRef extends disallow "
                   "divisibleBy "},
 };
 // clang-format on
@@ -454,7 +455,7 @@ duet_status schema_reader::member(const schema_shape& shape, std::string_view na
 
 duet_status schema_reader::item(const schema_shape& shape, size_t i, schema_set* out) {
     for (const value* s : shape.schemas) {
-        const value *prefix = s->find("prefixItems"), *rest = s->find("items");
+        const value *prefix = first_items(*s), *rest = other_items(*s);
         if (prefix && i < prefix->items().size()) DUET_TRY(add(prefix->items()[i], out));
         else if (rest) DUET_TRY(add(*rest, out));
     }

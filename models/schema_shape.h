@@ -25,6 +25,17 @@ uint32_t json_type_of_name(const value& name);  // 0: not the name of a type
 // The value at "#" or "#/path/to/it", a JSON pointer (RFC 6901) in a URI fragment; null if there is none.
 const value* find_place(const value& root, std::string_view reference);
 
+// Give the schemas of a list's first items, a list, and the schema of the others; null for those that are not there.
+// Drafts before 2020-12 have a list of schemas in `items`, and then the others in additionalItems.
+inline const value* first_items(const value& schema) {
+    const value* items = schema.find("items");
+    return items && items->is_list() ? items : schema.find("prefixItems");
+}
+inline const value* other_items(const value& schema) {
+    const value* items = schema.find("items");
+    return items && items->is_list() ? schema.find("additionalItems") : items;
+}
+
 struct schema_set {
     struct entry {
         const value* schema;  // a map

@@ -361,7 +361,7 @@ TEST_CASE("chat forms: the grammar of calls takes what models write, and nothing
 TEST_CASE("chat forms: of a tool's schema, what cannot be kept to is left out, and the rest is kept to") {
     const value schema = json(R"({"type": "object", "required": ["host"], "not": {"required": ["x"]}, "$defs": {
         "n": {"type": "integer"}, "odd": {"type": "string", "pattern": "^(?=.*[A-Z]).+$"}}, "properties": {
-        "host": {"type": "string", "format": "hostname", "enum": ["a", "b"]},
+        "host": {"type": "string", "format": "idn-hostname", "enum": ["a", "b"]},
         "tags": {"type": "array", "uniqueItems": true, "items": {"type": "object", "if": {}, "required": ["k"],
             "properties": {"k": {"type": "boolean"}}}},
         "n": {"$ref": "#/$defs/n"}, "odd": {"$ref": "#/$defs/odd"}}})");

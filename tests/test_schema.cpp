@@ -109,6 +109,14 @@ TEST_CASE("schemas: texts they allow") {
         {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"const":3},"maxItems":3})",
          {"[]", "[1]", "[1,2]", "[1,2,3]"},
          {"[2]", "[1,2,3,3]", "[1,3]"}},
+        // As drafts before 2020-12 have tuples, and schemas of zod and of MCP's tools.
+        {R"({"type":"array","items":[{"const":1},{"const":2}],"minItems":1})",
+         {"[1]", "[1,2]"},
+         {"[]", "[2]", "[1,2,3]"}},
+        {R"({"type":"array","items":[{"const":1}],"additionalItems":{"const":2}})",
+         {"[1]", "[1,2,2]"},
+         {"[2]", "[1,1]"}},
+        {R"({"type":"array","items":{"const":1},"additionalItems":false})", {"[]", "[1,1]"}, {"[2]"}},
         {R"({"type":"array","items":{"const":0},"minItems":2,"maxItems":3})",
          {"[0,0]", "[0,0, 0]"},
          {"[]", "[0]", "[0,0,0,0]"}},
@@ -214,6 +222,7 @@ TEST_CASE("patterns: what they find") {
         {"^.$", {"\xe2\x82\xac", "a"}, {"", "\n", "ab"}},
         {"^(a*)*b$", {"b", "aab"}, {"a"}},
         {"x^", {}, {"x", ""}},
+        {"^\\ [\\ -]$", {"  ", " -"}, {" ", "a-"}},
     };
     for (const auto& t : cases) {
         char_automaton a, other, both;
@@ -234,6 +243,8 @@ TEST_CASE("patterns: what they find") {
         {"uri", {"https://a.example/b?c=d#e", "http://localhost:8080/"}},
         {"email", {"a.b+c@example.org"}},
         {"uuid", {"123e4567-e89b-12d3-a456-426614174000"}},
+        {"duration", {"P3D", "P1Y2M10DT2H30M", "PT0S", "P2M", "P4W", "PT36H"}},
+        {"hostname", {"localhost", "a-1.example.org", "xn--80ak6aa92e.com"}},
         {"ipv4", {"0.0.0.0", "255.1.20.199"}}};
     const std::pair<const char*, std::vector<const char*>> invalid[] = {
         {"date", {"2023-02-29", "1900-02-29", "2024-04-31", "0000-01-01", "2024-13-01"}},
@@ -242,6 +253,8 @@ TEST_CASE("patterns: what they find") {
         {"uri", {"a", "//x", "http:// "}},
         {"email", {"a", "@b.cc", "a@b"}},
         {"uuid", {"123e4567"}},
+        {"duration", {"P", "PT", "P1", "P1D2H", "P1Y3D", "PT1H1S", "P1W1D", "1D"}},
+        {"hostname", {"", "-a", "a-", "a..b", "a_b", "a.", "1.2.3.4"}},
         {"ipv4", {"256.1.1.1", "1.2.3", "01.2.3.4"}}};
     for (const auto* list : {&valid, &invalid})
         for (const auto& [format, texts] : *list) {
@@ -265,7 +278,7 @@ TEST_CASE("schemas that are refused name the place") {
         {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
          "#/oneOf: want branches that exclude each other; 0 and 1"},
         {R"x({"type":"string","pattern":"(?=a)"})x", "#/pattern: at byte 1: want a plain group"},
-        {R"({"type":"string","format":"hostname"})", "#/format: want one of date-time"},
+        {R"({"type":"string","format":"idn-hostname"})", "#/format: want one of date-time"},
         {R"({"type":"array","uniqueItems":true})", "#/uniqueItems"},
         {R"x({"type":"string","pattern":"\\ud83d\\u0041"})x", "want a character before this"},
         {R"({"minLength":-1})", "#/minLength: want a whole number"},

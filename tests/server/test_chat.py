@@ -154,7 +154,7 @@ def test_a_schema_that_cannot_be_kept_is_refused(known):
 
 def test_a_tool_whose_schema_cannot_be_kept_is_called_all_the_same(known):
     odd = {"name": "odd", "parameters": {"type": "object", "properties": {
-        "host": {"type": "string", "format": "hostname"}, "name": {"type": "string", "pattern": "^(?=.*[A-Z]).+$"},
+        "host": {"type": "string", "format": "idn-hostname"}, "name": {"type": "string", "pattern": "^(?=.*[A-Z]).+$"},
         "tags": {"type": "array", "uniqueItems": True, "items": {"type": "string"}}}, "not": {"required": ["x"]}}}
     answer = known.post("/v1/chat/completions", ask(3, tools=TOOLS + [{"type": "function", "function": odd}]))
     assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
