@@ -326,6 +326,8 @@ case_of "embed --raw" 0 "" "$bin/embed" -m "$demo" -p "A cat sat." --raw --pooli
 holds "embed --raw: 4 bytes a number" test "$(wc -c <"$dir/out")" = $(($(tr -dc , <"$dir/one" | wc -c) * 4 + 4))
 case_of "embed: too long" 1 "do not fit the context of 4" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4
 case_of "embed --cut" 0 "" "$bin/embed" -m "$demo" -p "A cat sat on the mat and was." -c 4 --cut
+case_of "embed --whole without a file" 2 "--whole wants -f FILE" "$bin/embed" -m "$demo" -p x --whole
+case_of "embed --query and what vectors are made by" 2 "for vectors" "$bin/embed" -m "$demo" -p x --query y --cut
 case_of "embed --query of a model that scores nothing" 1 "scores no pairs" "$bin/embed" -m "$demo" -p x --query y
 printf 'A cat sat.\r\n' >"$dir/text_crlf"
 case_of "embed -p -" 0 "" sh -c '"$@" <"$0"' "$dir/text_crlf" "$bin/embed" -m "$demo" -p -

@@ -259,6 +259,7 @@ run("template -m: no answer", "-m", chat, model=False, program=template, stdin='
 run("template -m: broken JSON", "-m", chat, model=False, program=template, stdin='{%s, "x": }' % given, code=1, err="byte")
 run("template -m: a variable", "-m", chat, model=False, program=template, stdin='{"add_generation_prompt": false, %s, "enable_thinking": false}' % given, out="<|im_start|>user a<|im_end|><think></think>")
 run("template -t", "-t", path("x.jinja", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ add_generation_prompt }}{{ x }}"), "--bos", "B", model=False, program=template, stdin='{"x": 7, "messages": [{"content": "a"}]}', out="BaTrue7")
+run("template -m: another's variables", "-m", chat, "--eos", "E", model=False, program=template, code=2, err="--bos and --eos want -t FILE")
 run("template -t, a list", "-t", path("x.jinja"), "--no-generation-prompt", model=False, program=template, stdin=' [{"content": "a"}]', out="aFalse")
 run("template -t, broken JSON", "-t", path("x.jinja"), model=False, program=template, stdin='{"x": 7, "messages": [}', code=1, err="byte")
 run("template -t, a broken list", "-t", path("x.jinja"), model=False, program=template, stdin='\n[{"content": }]', code=1, err="at byte 14: want a value, got '}]'")

@@ -106,6 +106,10 @@ int main(int argc, char** argv) {
     if (int code; !args.parse(argc, argv, &code)) return code;
     if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
     if (options.texts.empty() && options.file.empty()) return args.usage_error("no text: want -p or -f"), kExitUsage;
+    if (options.whole_file && options.file.empty()) return args.usage_error("--whole wants -f FILE"), kExitUsage;
+    if (options.has_query && (options.cut || options.no_normalise || options.pooling != DUET_POOL_FILE))
+        return args.usage_error("--query prints scores; --pooling, --cut and --no-normalise are for vectors"),
+               kExitUsage;
     if (std::ranges::count(options.texts, "-") + (options.file == "-") > 1)
         return args.usage_error("stdin can be one text only, or the file of texts"), kExitUsage;
     return finish_tool("embed", [&](tool_error* error) { return work(options, error); });

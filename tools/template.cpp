@@ -153,6 +153,8 @@ int main(int argc, char** argv) {
     const int n_sources = !options.model.path.empty() + !options.template_path.empty() + options.is_jsonl;
     if (n_sources != 1) return args.usage_error("want one of -m FILE, -t FILE and --jsonl"), kExitUsage;
     if (options.shows_ids && options.model.path.empty()) return args.usage_error("--ids wants -m FILE"), kExitUsage;
+    if (!options.model.path.empty() && !(options.bos + options.eos).empty())
+        return args.usage_error("--bos and --eos want -t FILE"), kExitUsage;
     return finish_tool("template", [&](tool_error* error) {
         return options.is_jsonl ? answer_lines(options, error) : render_one(options, error);
     });
