@@ -104,7 +104,8 @@ case_of "unknown short flag" 2 "^bench: unknown flag '-o'; usage:" "$bin/bench" 
 case_of "unknown flag that is far from all" 2 "^run: unknown flag '--keep'; usage:" "$run" -m "$model" -p x --keep 5
 case_of "unknown flag that is near one" 2 "did you mean --seed" "$run" -m "$model" -p x --sead 5
 case_of "bench of nothing" 2 "nothing to measure" "$bin/bench" -m "$model" -p 0 -n 0
-case_of "quantize: type of no tensor" 1 "no tensor has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
+case_of "quantize: type of no tensor" 1 "no tensor of two dimensions has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type nosuch=Q4_0
+case_of "quantize: type of tensors that keep theirs" 1 "no tensor of two dimensions has such a name" "$bin/quantize" "$model" "$dir/none" Q8_0 --type attn_norm=F16
 case_of "two prompts" 2 "not both" "$run" -m "$model" -p x -f "$0"
 case_of "two prompts, one of them stdin" 2 "not both" "$run" -m "$model" -p - -f "$0"
 case_of "two prompts, the other way round" 2 "not both" "$run" -m "$model" -f "$0" -p -

@@ -358,6 +358,13 @@ inline double bandwidth_percent(double gbps, double bandwidth, uint64_t n_bytes,
     return 100 * gbps / bandwidth;
 }
 
+// Returns a tensor's dimensions: 256 x 512.
+inline std::string shape_text(const duet_tensor& t, const char* between = " x ") {
+    std::string text;
+    for (int32_t d = 0; d < t.n_dims; d++) text += (d ? between : "") + std::to_string(t.dims[d]);
+    return text;
+}
+
 // Returns the text without blanks around it.
 inline std::string_view trimmed(std::string_view text) {
     constexpr const char* kBlanks = " \t\r\n";

@@ -95,12 +95,6 @@ void print_kvs(const duet_file* file, const inspect_options& o) {
     if (o.json) std::printf("\n]");
 }
 
-std::string shape_text(const duet_tensor& t, const char* between) {
-    std::string text;
-    for (int32_t d = 0; d < t.n_dims; d++) text += (d ? between : "") + std::to_string(t.dims[d]);
-    return text;
-}
-
 const char* type_name(int32_t id) {
     const duet_type_info* info = duet_type_by_id(id);
     return info ? info->name : "?";
@@ -130,8 +124,8 @@ void print_tensors(const duet_file* file, const inspect_options& o) {
                         t.offset, t.i_file);
         else
             std::printf("  %-40s %-8s %-22s %12" PRIu64 " bytes at %" PRIu64 "%s\n",
-                        name.substr(1, name.size() - 2).c_str(), type_name(t.type_id), shape_text(t, " x ").c_str(),
-                        t.n_bytes, t.offset, t.i_file ? (" of part " + std::to_string(t.i_file + 1)).c_str() : "");
+                        name.substr(1, name.size() - 2).c_str(), type_name(t.type_id), shape_text(t).c_str(), t.n_bytes,
+                        t.offset, t.i_file ? (" of part " + std::to_string(t.i_file + 1)).c_str() : "");
     }
     if (o.json) std::printf("\n],\n\"totals\": [");
     else if (!totals.empty()) std::printf("totals\n");

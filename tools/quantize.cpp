@@ -113,12 +113,6 @@ duet_status open_imatrix(const quantize_options& options, duet_file** out, tool_
     return DUET_OK;
 }
 
-std::string shape_of(const duet_tensor& t) {
-    std::string text;
-    for (int32_t d = 0; d < t.n_dims; d++) text += (d ? " x " : "") + std::to_string(t.dims[d]);
-    return text;
-}
-
 struct quantize_work;
 
 // One tensor of the new file, in the form that duet_writer_add_tensor_from takes.
@@ -220,7 +214,8 @@ duet_status quantize_work::make(const planned_tensor& p, uint64_t offset, uint8_
         if (options.is_verbose && !options.is_quiet) {
             progress.clear();
             std::fprintf(stderr, "%-36s %18s  %7s -> %-7s %9.2f MB\n", json_string(p.name).c_str(),
-                         shape_of(p.t).c_str(), p.from->name, is_same ? "same" : p.to->name, (double)p.to_bytes / 1e6);
+                         shape_text(p.t).c_str(), p.from->name, is_same ? "same" : p.to->name,
+                         (double)p.to_bytes / 1e6);
         }
         progress.clear();
         if (const duet_status st = is_same ? DUET_OK : read_importance(options, p, &importance, error)) return st;

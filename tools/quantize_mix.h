@@ -340,8 +340,9 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
         plan->push_back(std::move(p));
     }
     for (const override_rule& o : options.overrides)
-        if (std::none_of(plan->begin(), plan->end(), [&](const auto& p) { return matches(o.pattern, p.name); }))
-            return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor has such a name");
+        if (std::none_of(plan->begin(), plan->end(),
+                         [&](const auto& p) { return is_matrix(p) && matches(o.pattern, p.name); }))
+            return error->set(DUET_ERR_ARG, "--type " + o.pattern + ": no tensor of two dimensions has such a name");
     std::sort(attn_v_layers.begin(), attn_v_layers.end());
     size_t n_guided = 0, n_unguided = 0;  // by the importance matrix, of what is quantized
     for (planned_tensor& p : *plan) {
