@@ -17,8 +17,8 @@ constexpr const char* kTemplate =
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>"
     "{% elif script == 1 %}<|go1|>{% elif script == 2 %}<|go2|>{% elif script == 3 %}<|go3|>"
     "{% elif script == 4 %}<|go4|>{% elif script == 5 %}<|go5|>{% elif script == 7 %}<|go7|>"
-    "{% elif script == 8 %}<|go8|>{% elif script == 9 %}<|go9|>{% else %}<|go0|>"
-    "{% endif %}{% endif -%}{# </think> #}";
+    "{% elif script == 8 %}<|go8|>{% elif script == 9 %}<|go9|>"
+    "{% elif script == 10 %}<|go10|>{% else %}<|go0|>{% endif %}{% endif -%}{# </think> #}";
 
 }  // namespace
 
@@ -69,6 +69,10 @@ int main(int argc, char** argv) {
           "- [ ] open\n\n",
           "The end."}},
         {"", {}},  // an answer without text
+        // two calls
+        {"",
+         {"<tool_call>\n{", "\"name\": \"look\", ", "\"arguments\": {\"at\":", " \"there\"}}", "\n</tool_call>\n",
+          "<tool_call>\n{\"name\": ", "\"look\", \"arguments\":", " {\"at\": \"ab\"}}", "\n</tool_call>"}},
     };
     const std::string bytes = known.make();
     std::ofstream file(argv[1], std::ios::binary);

@@ -222,6 +222,21 @@ def test_nulls_of_clients_in_messages_and_tools(known):
         assert answer.status_code == 200, answer.text
 
 
+def test_nulls_in_the_schemas_of_tools_are_absent(known):
+    """Servers of tools that are written in Go send them."""
+    def tool(**more):
+        schema = {"type": "object", "properties": {"at": {"type": "string", **more}}, **more}
+        return [{"type": "function", "function": {"name": "look", "parameters": schema}}]
+
+    nulls = {"required": None, "enum": None, "items": None, "description": None}
+    plain, told = (known.post("/apply-template", ask(3, tools=tools)) for tools in (tool(), tool(**nulls)))
+    assert told.status_code == 200 and told.json() == plain.json()
+    prompt = known.post("/apply-template", ask(3, tools=tool(default=None))).json()["prompt"]
+    assert prompt.count('"default": null') == 2  # says something
+    message = known.post("/v1/chat/completions", ask(3, tools=tool(**nulls))).json()["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"at": "here"}'
+
+
 def test_a_last_message_of_the_assistant_is_gone_on_with(known):
     hi, said = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once upon"}
     applied = known.post("/apply-template", {"messages": [hi, said]}).json()

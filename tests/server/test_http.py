@@ -77,6 +77,26 @@ def test_requests_that_follow_each_other_at_once(known):
     assert answer.count(b"HTTP/1.1 200 OK") == 4 and answer.count(b"Hello world!") == 3
 
 
+def test_an_empty_line_before_a_request_is_ignored(known):
+    one = post(b"Content-Length: %d\r\n" % len(BODY), BODY)
+    last = b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+    answer = known.raw(b"\r\n" + one + b"\r\n" + one + b"\r\n" + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 3 and answer.count(b"Hello world!") == 2
+    with known.connect() as peer:  # the line and the request in pieces
+        for piece in (b"\r\n", last[:9], last[9:]):
+            peer.sendall(piece)
+            time.sleep(0.02)
+        assert status(read_all(peer)) == 200
+
+
+def test_without_a_page_head_tells_that_the_server_is_there(start, known_file):
+    """Ollama's program and apps for phones look with HEAD / before they ask."""
+    server = start(known_file, "--no-page")
+    answer = requests.head(server.url + "/", timeout=20)
+    assert answer.status_code == 200 and not answer.content
+    assert server.get("/").status_code == 404
+
+
 def test_http_1_0_and_expect_continue(known):
     assert status(known.raw(b"GET /health HTTP/1.0\r\n\r\n")) == 200  # as a load balancer asks
     assert status(known.raw(b"OPTIONS / HTTP/1.0\r\n\r\n")) == 204

@@ -106,6 +106,22 @@ def test_the_form_of_a_message_is_kept_to(claude):
             claude.messages.create(**ask, **wrong)
 
 
+def test_a_form_at_its_older_place_is_kept_to(claude):
+    """LiteLLM sends output_format, also now."""
+    def said(**more):
+        m = claude.messages.create(model="known", max_tokens=50, messages=HI, thinking={"type": "disabled"},
+                                   extra_body={**COLD, **more})
+        return m.content[0].text
+
+    older = {"type": "json_schema", "schema": {"const": "no"}}
+    assert said(output_format=older) == '"no"' and said(output_format=None) == "Hello world!"
+    newer = {"format": {"type": "json_schema", "schema": {"const": 5}}}
+    assert said(output_format=older, output_config=newer) == "5"
+    for wrong in (5, {}, {"type": "text"}, {"type": "json_schema"}):
+        with pytest.raises(anthropic.BadRequestError):
+            said(output_format=wrong)
+
+
 def test_what_the_system_says_between_turns_is_read(claude):
     def count(messages):
         return claude.messages.count_tokens(model="known", messages=messages, system="be kind").input_tokens
@@ -123,6 +139,27 @@ def test_what_the_system_says_between_turns_is_read(claude):
         with pytest.raises(anthropic.BadRequestError) as error:
             claude.messages.create(model="known", max_tokens=9, messages=[one("system", "b"), *HI], **system)
         assert "messages[0].role" in error.value.body["error"]["message"]
+
+
+def test_what_claude_code_tells_of_its_tools_is_read(claude):
+    """Its search answers with references; tools that come and go later are told in blocks of their own."""
+    def count(*messages):
+        return claude.messages.count_tokens(model="known", messages=[*HI, *messages], tools=LOOK).input_tokens
+
+    def answered(*parts):
+        call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "a", "content": list(parts)}
+        return count({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+
+    found = {"type": "tool_reference", "tool_name": "look"}
+    assert answered(found) == answered({"type": "text", "text": "look"}) > answered()
+    come = {"type": "tool_addition", "tool": {"type": "tool_reference", "tool_name": "look"}}
+    gone = {**come, "type": "tool_removal"}
+    text = {"type": "text", "text": "b"}
+    assert count({"role": "system", "content": [text, come]}) == count({"role": "system", "content": "b"})
+    assert count({"role": "system", "content": [come, gone]}) == count()
+    with pytest.raises(anthropic.BadRequestError):
+        answered({"type": "tool_reference"})
 
 
 def test_every_effort_of_the_clients_is_taken(known):
@@ -366,6 +403,16 @@ def test_calls_of_ollama_have_ids(start, known_file, tmp_path):
     assert prompt(["a"], [None, None]) == prompt(["a"], ["a", "call00001"])
 
 
+def test_calls_of_ollama_are_numbered(known):
+    """LiteLLM joins the calls of a stream that have no number."""
+    ask = {"messages": HI, "tools": TOOLS, "options": {**COLD, "chat_template_kwargs": {"script": 10}}}
+    whole = known.post("/api/chat", {**ask, "stream": False}).json()["message"]["tool_calls"]
+    lines = [json.loads(line) for line in known.post("/api/chat", ask).text.splitlines()]
+    for calls in (whole, [call for line in lines for call in line["message"].get("tool_calls", [])]):
+        assert [call["function"]["arguments"]["at"] for call in calls] == ["there", "ab"]
+        assert [call["index"] for call in calls] == [call["function"]["index"] for call in calls] == [0, 1]
+
+
 def test_ollama_takes_calls_back(known):
     said = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {"at": "x"}}}]}
     body = {"model": "known", "messages": [*HI, said, {"role": "tool", "content": "a tree"}], "stream": False,
@@ -485,6 +532,13 @@ def test_what_was_thought_goes_back_to_the_template(start, known_file, tmp_path)
     r = server.post("/v1/responses", {"input": items, "max_output_tokens": 1}).json()
     assert r["usage"]["input_tokens"] == len(prompt["tokens"]), r
     assert server.post("/v1/responses", {"input": [{**thought, "content": "x"}]}).status_code == 400
+
+
+def test_an_item_that_is_not_stored_is_told(known):
+    """The AI SDK names items of earlier answers by their ids, unless it is told that nothing is stored."""
+    told = known.post("/v1/responses", {"input": [*HI, {"type": "item_reference", "id": "msg_1"}]})
+    assert told.status_code == 400 and "store: false" in told.json()["error"]["message"]
+    assert told.json()["error"]["param"] == "input[1].id"
 
 
 def test_refusals_are_read_as_text(known):

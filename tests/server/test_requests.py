@@ -206,6 +206,27 @@ def test_mirostat_off_leaves_the_other_steps_on(known):
     assert known.post(TEXT, {"prompt": "a", "mirostat": 3}).status_code == 400
 
 
+def test_completion_as_llama_cpp_has_it(known):
+    ask = {"prompt": "<|go0|>", "temperature": 0}
+    told = known.post("/completion", ask).json()
+    assert (told["content"], told["stop"], told["stop_type"]) == ("Hello world!", True, "eos")
+    assert (told["tokens_predicted"], told["tokens_evaluated"], told["model"]) == (5, 1, "known")
+    assert known.post("/completion", {**ask, "n_predict": -1}).json()["content"] == "Hello world!"
+    cut = known.post("/completion", {**ask, "n_predict": 2}).json()
+    assert (cut["content"], cut["stop_type"]) == ("Hello", "limit")
+    ids = known.post("/tokenize", {"content": "<|go0|>", "parse_special": True}).json()["tokens"]
+    several = known.post("/completion", {**ask, "prompt": [ids, "<|go2|>"], "stop": ["ld"]}).json()
+    assert [(t["index"], t["content"]) for t in several] == [(0, "Hello wor"), (1, "a\u20acb")]
+    assert (several[0]["stop_type"], several[0]["stopping_word"]) == ("word", "ld")
+    lines = known.post("/completion", {**ask, "stream": True}).text.split("\n\n")[:-1]
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert "".join(e["content"] for e in events) == "Hello world!"
+    assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["tokens_predicted"] == 5 and events[-1]["stop_type"] == "eos"
+    wrong = known.post("/completion", {**ask, "n_predict": "x"})
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "n_predict"
+
+
 def test_tokens(known):
     ids = known.post("/tokenize", {"content": "a\u20acb"}).json()["tokens"]
     assert known.post("/detokenize", {"tokens": ids}).json()["content"] == "a\u20acb"

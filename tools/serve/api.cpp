@@ -18,12 +18,9 @@ constexpr std::pair<int, const char*> kErrorTypes[] = {
 // clang-format on
 
 const char* error_type(int of_status) {
-    for (const auto& [status, type] : kErrorTypes)
-        if (status == of_status) return type;
-    return "invalid_request_error";
+    const auto found = std::ranges::find(kErrorTypes, of_status, &std::pair<int, const char*>::first);
+    return found == std::end(kErrorTypes) ? "invalid_request_error" : found->second;
 }
-
-json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
 // Refuses what is nested deeply, and objects of many members: each name is looked for among those before it. The
 // parser's own callback is no place for this: with one, the parser looks through a whole list after each of its items.
@@ -46,8 +43,8 @@ void check_shape(const std::string& text) {
 
 }  // namespace
 
-void refuse(int status, const std::string& message, const std::string& param, const std::string& code) {
-    throw api_error{status, message, param, code};
+void refuse(int status, std::string message, std::string param, std::string code) {
+    throw api_error{status, std::move(message), std::move(param), std::move(code)};
 }
 
 void refuse_value(const std::string& path, const std::string& why, const char* code) {
@@ -57,7 +54,7 @@ void refuse_value(const std::string& path, const std::string& why, const char* c
 // clang-format off
 json error_json(const api_error& e) {
     return {{"error", {{"message", e.message}, {"type", error_type(e.status)},
-                       {"param", text_or_null(e.param)}, {"code", text_or_null(e.code)}}}};
+                       {"param", e.param.empty() ? json() : json(e.param)}, {"code", e.code.empty() ? json() : json(e.code)}}}};
 }
 // clang-format on
 
@@ -181,8 +178,7 @@ std::vector<fields> fields::objects(const char* name, const char* wanted, size_t
 }
 
 std::string lower(std::string text) {
-    for (char& c : text)
-        if (c >= 'A' && c <= 'Z') c = (char)(c + 32);
+    for (char& c : text) c = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
     return text;
 }
 

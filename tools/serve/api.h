@@ -17,8 +17,7 @@ struct api_error {
     std::string message, param = "", code = "";
 };
 
-[[noreturn]] void refuse(int status, const std::string& message, const std::string& param = "",
-                         const std::string& code = "");
+[[noreturn]] void refuse(int status, std::string message, std::string param = "", std::string code = "");
 // A 400 for a value at this place of the request: "PATH: WHY".
 [[noreturn]] void refuse_value(const std::string& path, const std::string& why, const char* code = "invalid_value");
 json error_json(const api_error& error);

@@ -30,6 +30,15 @@ void check_messages(const fields& f) {
     }
 }
 
+// Members that are null are absent, but for those that may be: servers of tools that are written in Go send
+// "required": null.
+json without_nulls(json value) {
+    for (auto at = value.begin(); value.is_object() && at != value.end();)
+        if (at->is_null() && at.key() != "default" && at.key() != "const") at = value.erase(at);
+        else *at = without_nulls(std::move(*at)), ++at;
+    return value;
+}
+
 void read_tools(const fields& f, chat_fields* c) {
     const std::vector<fields> tools = f.objects("tools", "an object with type \"function\" and a function", kMaxTools);
     for (const fields& t : tools) {
@@ -38,7 +47,7 @@ void read_tools(const fields& f, chat_fields* c) {
         if (function.need_text("name", "a name").empty()) function.wrong("name", "a name");
         function.text("description"), function.object("parameters"), function.flag("strict", false);
     }
-    if (!tools.empty()) c->tools = *f.list("tools");
+    for (const fields& t : tools) c->tools.push_back(without_nulls(t.value()));
     const json* choice = f.find("tool_choice");
     c->parallel = f.flag("parallel_tool_calls", true);
     c->tool_choice = "auto";
@@ -93,8 +102,7 @@ grammar_ptr chat_grammar(server& s, const rendered_chat& r, const chat_fields& c
 }
 
 struct chat_reply : choices_reply {
-    chat_reply(server& s, exchange_ptr e)
-        : choices_reply(s, std::move(e), "chatcmpl-", "chat.completion", "chat.completion.chunk") {}
+    using choices_reply::choices_reply;
 
     json choice(size_t i) override {
         const collected_answer& a = answers[i];
@@ -186,14 +194,17 @@ std::string text_of_parts(const json& content, const std::string& path) {
     if (content.is_string()) return content.get<std::string>();
     if (!content.is_array()) refuse_value(path, "want a text or a list of parts");
     std::string text;
+    // Claude Code's search for tools answers with the names of those that it found.
+    // clang-format off
+    constexpr std::pair<const char*, const char*> kKinds[] = {
+        {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"reasoning_text", "text"}, {"refusal", "refusal"}, {"tool_reference", "tool_name"}};
+    // clang-format on
     for (const json& part : content) {
         const json type = part.is_object() ? part.value("type", json()) : json();
-        const char* member = type == "refusal" ? "refusal" : "text";
-        const bool is_text = type == "text" || type == "input_text" || type == "output_text" ||
-                             type == "reasoning_text" || type == "refusal";
-        if (!is_text || !part.value(member, json()).is_string())
+        const auto kind = std::ranges::find_if(kKinds, [&](const auto& row) { return type == row.first; });
+        if (kind == std::end(kKinds) || !part.value(kind->second, json()).is_string())
             refuse_value(path, "only parts of text are supported, got " + shown(part), "unsupported_value");
-        text += part[member].get<std::string>();
+        text += part[kind->second].get<std::string>();
     }
     return text;
 }
@@ -263,7 +274,7 @@ static std::vector<job_ptr> chat_jobs(server& s, const chat_fields& c, const com
     return jobs;
 }
 
-void submit_chat(const std::shared_ptr<reply>& answer, const fields& f) {
+void submit_chat(const reply_ptr& answer, const fields& f) {
     common_fields common = read_common(answer->host, f);
     common.max_new_tok = read_limit(f, "max_completion_tokens", 1, read_limit(f, "max_tokens", 1, -1));
     const bool wants_logprobs = f.flag("logprobs", false);
@@ -276,7 +287,7 @@ void submit_chat(const std::shared_ptr<reply>& answer, const fields& f) {
 }
 
 void post_chat(server& s, exchange_ptr exchange, const fields& f) {
-    submit_chat(std::make_shared<chat_reply>(s, exchange), f);
+    submit_chat(std::make_shared<chat_reply>(s, exchange, "chatcmpl-", "chat.completion", "chat.completion.chunk"), f);
 }
 
 void post_apply_template(server& s, exchange_ptr exchange, const fields& f) {

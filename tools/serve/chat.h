@@ -37,7 +37,7 @@ json call_input(const std::string& arguments);
 // Renders the messages. Throws what the client is told.
 rendered_chat render_chat(const server& s, const chat_fields& chat);
 // Answers a conversation that is given in the fields of /v1/chat/completions.
-void submit_chat(const std::shared_ptr<reply>& answer, const fields& f);
+void submit_chat(const reply_ptr& answer, const fields& f);
 // Tries the template at the start: sets has_chat and has_tools, or chat_error.
 duet_status try_template(server* s, tool_error* error);
 

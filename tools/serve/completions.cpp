@@ -1,5 +1,5 @@
-// tools/serve/completions.cpp: POST /v1/completions, and /v1/embeddings, /api/embed, /v1/rerank, /tokenize,
-// /detokenize. Main path: routes.cpp -> [completions.cpp] -> engine.h
+// tools/serve/completions.cpp: POST /v1/completions, /completion, and /v1/embeddings, /api/embed, /v1/rerank,
+// /tokenize, /detokenize. Main path: routes.cpp -> [completions.cpp] -> engine.h
 #include "server.h"
 
 namespace serve {
@@ -62,8 +62,7 @@ std::vector<prompt> read_prompts(const server& s, const fields& f, const char* n
 }
 
 struct completion_reply : choices_reply {
-    completion_reply(server& s, exchange_ptr e)
-        : choices_reply(s, std::move(e), "cmpl-", "text_completion", "text_completion") {}
+    using choices_reply::choices_reply;
     std::vector<std::string> echoes;  // of each job, with echo
 
     json choice(size_t i) override {
@@ -119,6 +118,31 @@ struct completion_reply : choices_reply {
     std::vector<int64_t> told_chars_;  // of each job
 };
 
+// As llama.cpp's own clients know it: no choices, and the reason of the end beside the text.
+struct content_reply : reply {
+    using reply::reply;
+    json whole() override {
+        json all = json::array();
+        for (size_t i = 0; i < jobs.size(); i++) all.push_back(told(i, answers[i].text, DUET_CHAT_END));
+        return all.size() == 1 ? all[0] : all;
+    }
+    std::string piece(size_t i, const answer_event& e) override { return sse(told(i, e.text, e.kind)); }
+
+  private:
+    json told(size_t i, std::string_view text, int32_t kind) const {
+        const job& j = *jobs[i];
+        const bool is_end = kind == DUET_CHAT_END;
+        json out = {{"index", i}, {"content", text}, {"stop", is_end}, {"tokens_predicted", j.n_new_tok}};
+        if (!is_end) return out;
+        const bool is_word = j.i_stop >= 0, is_cut = answers[i].reason == end_reason::length;
+        // clang-format off
+        out.update({{"model", host.id}, {"tokens_evaluated", j.prompt.size()}, {"tokens_cached", j.n_cached_tok}, {"truncated", false},
+                    {"stop_type", is_word ? "word" : is_cut ? "limit" : "eos"}, {"stopping_word", is_word ? common.stops[(size_t)j.i_stop] : ""}});
+        // clang-format on
+        return out;
+    }
+};
+
 grammar_ptr text_grammar(server& s, const common_fields& c) {
     if (c.gbnf.empty() && c.json_schema.empty()) return nullptr;
     const std::string key = "text\n" + c.gbnf + "\n" + c.json_schema;
@@ -131,10 +155,10 @@ grammar_ptr text_grammar(server& s, const common_fields& c) {
 
 }  // namespace
 
-void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, std::vector<std::string>* echoes) {
+void submit_completion(const reply_ptr& answer, const fields& f, std::vector<std::string>* echoes, int32_t limit) {
     server& s = answer->host;
     common_fields c = read_common(s, f);
-    c.max_new_tok = read_limit(f, "max_tokens", 0, 16);
+    c.max_new_tok = read_limit(f, "max_tokens", 0, read_limit(f, "n_predict", 0, limit));
     c.n_logprobs = (int32_t)f.integer("logprobs", 0, 20).value_or(-1);
     if (f.integer("best_of", 1, 16).value_or(c.n) != c.n) f.wrong("best_of", "the same as n, or nothing");
     if (!f.text("suffix").value_or("").empty()) refuse_value("suffix", "is not supported", "unsupported_value");
@@ -158,8 +182,12 @@ void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, st
 }
 
 void post_completions(server& s, exchange_ptr exchange, const fields& f) {
-    auto answer = std::make_shared<completion_reply>(s, exchange);
-    submit_completion(answer, f, f.flag("echo", false) ? &answer->echoes : nullptr);
+    auto answer = std::make_shared<completion_reply>(s, exchange, "cmpl-", "text_completion", "text_completion");
+    submit_completion(answer, f, f.flag("echo", false) ? &answer->echoes : nullptr, 16);
+}
+
+void post_completion(server& s, exchange_ptr exchange, const fields& f) {
+    submit_completion(std::make_shared<content_reply>(s, exchange), f, nullptr, -1);
 }
 
 // ---- embeddings ----

@@ -237,8 +237,8 @@ struct engine::loop {
         may_interrupt({});
         if (status == DUET_ERR_CANCELLED) return;  // those who left go, the others are computed again
         const bool is_refused = status == DUET_ERR_FULL || status == DUET_ERR_UNSUPPORTED;
-        if (status != DUET_OK)
-            return fail_all(duet_session_error(session_), is_refused ? end_reason::refused : end_reason::failed);
+        const end_reason why = is_refused ? end_reason::refused : end_reason::failed;
+        if (status != DUET_OK) return fail_all(duet_session_error(session_), why);
         for (size_t i = 0; i < jobs.size(); i++) {
             jobs[i]->embedding.assign(out.begin() + (ptrdiff_t)(i * dim), out.begin() + (ptrdiff_t)((i + 1) * dim));
             end(*jobs[i], end_reason::stop);
@@ -397,9 +397,8 @@ struct engine::loop {
         const bool has_streams = n_streams > 0;
         const double us = has_streams && us_beside_ > 0 ? us_beside_ : us_alone_ * (has_streams ? 3 : 1);
         const double least = is_alone ? kLonePiece : has_streams && us > 0 ? 1 : 8;
-        const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_
-                            : is_alone  ? kLoneStepUs
-                                        : kReadUs;
+        const double time_alone = is_alone ? kLoneStepUs : kReadUs;
+        const double time = has_streams ? std::max(kStepUs, 1.5 * us_streams_) - us_streams_ : time_alone;
         const int32_t n = (int32_t)std::clamp(us > 0 ? time / us : least, least, 65536.0);
         if (!has_streams || !fills_tiles_) return n;
         return std::max(n, (n * 9 / 8 + n_streams + kTile / 2) / kTile * kTile - n_streams);
@@ -550,17 +549,13 @@ struct engine::loop {
             int32_t stop = 0;
             if (duet_text_gate_add(j.gate.get(), bytes.data(), bytes.size(), &text, &stop) != DUET_OK)
                 return end(j, end_reason::failed, duet_text_gate_error(j.gate.get()));
-            tell_text(j, view_of(text));
+            if (text.n_bytes > 0) tell(j, {DUET_CHAT_TEXT, -1, view_of(text)});
             is_stopped = stop > 0;
             j.i_stop = stop - 1;
         }
         if (!is_stopped) return;
         j.waiting.clear();  // the tokens of a stop string are not part of the answer
         end(j, end_reason::stop_string);
-    }
-
-    void tell_text(job& j, std::string_view text) {
-        if (!text.empty()) tell(j, {DUET_CHAT_TEXT, -1, text});
     }
 
     // Tells what the parser has made certain. Returns whether a stop string was met.
@@ -588,7 +583,8 @@ struct engine::loop {
         duet_string rest = {};
         if (is_whole && j.parser && !duet_chat_parser_finish(j.parser.get()) && tell_parsed(j))
             reason = end_reason::stop_string;
-        if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK) tell_text(j, view_of(rest));
+        if (is_whole && j.gate && duet_text_gate_finish(j.gate.get(), &rest) == DUET_OK && rest.n_bytes > 0)
+            tell(j, {DUET_CHAT_TEXT, -1, view_of(rest)});
         j.is_over = true;
         n_open_--;
         j.ended_at = now_seconds();

@@ -175,21 +175,22 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
 
     void on_head(error_code ec) {
         if (phase_ == kClosed) return;
+        // An empty line before a request is ignored (RFC 9112, 2.2): some clients end a body with one.
+        const std::string_view sent((const char*)buffer_.data().data(), buffer_.size());
+        if (ec == http::error::bad_method && sent.starts_with("\r\n")) return buffer_.consume(2), read_next();
         const auto exchange = std::make_shared<http_exchange>(shared_from_this());
         if (ec) return refuse_framing(exchange, ec);
         const auto& head = parser_->get();
-        const auto text = [&](auto name) { return std::string(head[name]); };
+        // clang-format off
+        constexpr std::pair<std::string http_request::*, const char*> kFields[] = {
+            {&http_request::host, "host"}, {&http_request::origin, "origin"}, {&http_request::authorization, "authorization"}, {&http_request::api_key, "x-api-key"},
+            {&http_request::content_type, "content-type"}, {&http_request::content_encoding, "content-encoding"}, {&http_request::request_id, "x-request-id"}};
+        // clang-format on
         http_request& r = exchange->request;
         is_http10_ = head.version() == 10;
         r.method = std::string(head.method_string());
-        r.host = text(http::field::host);
+        for (const auto& [member, name] : kFields) r.*member = std::string(head[name]);
         read_target(std::string_view(head.target().data(), head.target().size()), &r);
-        r.origin = text(http::field::origin);
-        r.authorization = text(http::field::authorization);
-        r.api_key = text("x-api-key");
-        r.content_type = text(http::field::content_type);
-        r.content_encoding = text(http::field::content_encoding);
-        r.request_id = text("x-request-id");
         if (const std::string wrong = check_framing(r); !wrong.empty()) return refuse(exchange, 400, wrong);
         const uint64_t n_declared = parser_->content_length().value_or(0);
         body_limit_ = r.method == "POST" ? server_.max_body_bytes : 0;
@@ -228,24 +229,21 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
 
     void begin_answer() {
         is_last_ = is_stream_ = false;
-        stream_head_.clear();
-        writing_.clear();
-        pending_.clear();
+        stream_head_ = writing_ = pending_ = "";
         exchange_serial_++;
         enter(kAnswers, 0);
     }
 
-    void refuse_framing(const exchange_ptr& exchange, error_code ec) {
-        if (timed_out_)
-            return refuse(exchange, 408, phase_ == kBody ? "the body took too long" : "the header took too long");
+    void refuse_framing(const exchange_ptr& e, error_code ec) {
+        if (timed_out_) return refuse(e, 408, phase_ == kBody ? "the body took too long" : "the header took too long");
         if (ec == http::error::end_of_stream || ec == http::error::partial_message || ec == asio::error::eof ||
             ec.category() == asio::error::get_system_category())
             return close();
         if (ec == http::error::header_limit || ec == http::error::buffer_overflow)
-            return refuse(exchange, 431, "the header is larger than " + std::to_string(kMaxHeader) + " bytes");
+            return refuse(e, 431, "the header is larger than " + std::to_string(kMaxHeader) + " bytes");
         if (ec == http::error::body_limit)
-            return refuse(exchange, 413, "the body is larger than " + std::to_string(body_limit_) + " bytes");
-        refuse(exchange, 400, "not HTTP/1.1: " + ec.message());
+            return refuse(e, 413, "the body is larger than " + std::to_string(body_limit_) + " bytes");
+        refuse(e, 400, "not HTTP/1.1: " + ec.message());
     }
 
     // Nobody knows where a next request would begin.
@@ -260,16 +258,14 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     // Waits for the end of the connection. What a client sends ahead stays for the next request; with 64 KiB of it the
     // connection is closed: its end could not be seen behind more.
     void watch() {
-        socket_.async_wait(stream_socket::wait_read,
-                           [self = shared_from_this(), serial = exchange_serial_](error_code ec) {
-                               if (serial != self->exchange_serial_ || self->phase_ != kAnswers) return;
-                               if (ec || self->buffer_.size() >= (64u << 10)) return self->close();
-                               const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
-                               if (ec && ec != asio::error::would_block && ec != asio::error::interrupted)
-                                   return self->close();
-                               self->buffer_.commit(n);
-                               self->watch();
-                           });
+        socket_.async_wait(stream_socket::wait_read, [self = shared_from_this(), id = exchange_serial_](error_code ec) {
+            if (id != self->exchange_serial_ || self->phase_ != kAnswers) return;
+            if (ec || self->buffer_.size() >= (64u << 10)) return self->close();
+            const size_t n = self->socket_.read_some(self->buffer_.prepare(16384), ec);
+            if (ec && ec != asio::error::would_block && ec != asio::error::interrupted) return self->close();
+            self->buffer_.commit(n);
+            self->watch();
+        });
     }
 
     // ---- writing ----
@@ -321,10 +317,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
     void linger() {
         error_code none;
         socket_.shutdown(stream_socket::shutdown_send, none);
-        if (phase_ != kLingers) {
-            n_lingered_ = 0;
-            enter(kLingers, 5);
-        }
+        if (phase_ != kLingers) n_lingered_ = 0, enter(kLingers, 5);
         socket_.async_read_some(asio::buffer(discard_), [self = shared_from_this()](error_code ec, size_t n) {
             self->n_lingered_ += n;
             if (ec || self->phase_ == kClosed || self->n_lingered_ > (64u << 20)) return self->close();
@@ -332,12 +325,12 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
         });
     }
 
-    // n_bytes -1: pieces, -2: no body
+    // n_bytes -1: pieces
     std::string head(int status, const http_headers& headers, const char* content_type, int64_t n_bytes) {
         const std::string reason(status == 200 ? "OK" : http::obsolete_reason((http::status)status));
         std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason + "\r\n";
-        if (*content_type) text += std::string("Content-Type: ") + content_type + "\r\n";
-        if (n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
+        if (status != 204) text += std::string("Content-Type: ") + content_type + "\r\n";
+        if (status != 204 && n_bytes >= 0) text += "Content-Length: " + std::to_string(n_bytes) + "\r\n";
         if (n_bytes == -1) text += "Cache-Control: no-store\r\n";
         if (n_bytes == -1 && !is_http10_) text += "Transfer-Encoding: chunked\r\n";
         text += "X-Content-Type-Options: nosniff\r\n";
@@ -367,10 +360,8 @@ void http_exchange::answer(int status, std::string body, const char* content_typ
     if (is_over_) return;
     is_over_ = true;
     status_ = status;
-    const bool is_empty = status == 204;
-    std::string bytes =
-        connection_->head(status, headers, is_empty ? "" : content_type, is_empty ? -2 : (int64_t)body.size());
-    if (request.method != "HEAD" && !is_empty) bytes += body;
+    std::string bytes = connection_->head(status, headers, content_type, (int64_t)body.size());
+    if (request.method != "HEAD") bytes += body;
     end_once();  // who has the answer finds it counted
     connection_->post([bytes = std::move(bytes)](http_connection& c) mutable {
         c.is_stream_ = false;

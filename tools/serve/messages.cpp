@@ -20,7 +20,8 @@ void add_block(const fields& b, json* message, json* results) {
         const json* content = b.find("content");
         const std::string text = content ? text_of_parts(*content, b.path("content")) : "";
         results->push_back({{"role", "tool"}, {"tool_call_id", b.need_text("tool_use_id")}, {"content", text}});
-    } else if (type != "redacted_thinking") b.wrong("type", "text, thinking, tool_use or tool_result");
+    } else if (type != "redacted_thinking" && type != "tool_addition" && type != "tool_removal")
+        b.wrong("type", "text, thinking, tool_use or tool_result");
 }
 
 json read_messages(const fields& f) {
@@ -37,12 +38,13 @@ json read_messages(const fields& f) {
         else if (!content || !content->is_array() || content->empty()) m.wrong("content", "a text or a list of blocks");
         else
             for (const fields& block : m.objects("content", "a block")) add_block(block, &message, &results);
-        const bool is_only_results = !results.empty() && message["content"] == "";
+        const bool says_nothing = (instructs || !results.empty()) && message["content"] == "";
         for (json& result : results) out.push_back(std::move(result));
+        if (says_nothing) continue;
         // A user's texts in a row are one, as Anthropic has it: some templates want the roles to alternate.
         if (message["role"] == "user" && !out.empty() && out.back()["role"] == "user")
             out.back()["content"].get_ref<std::string&>() += "\n\n" + message["content"].get<std::string>();
-        else if (!is_only_results) out.push_back(std::move(message));
+        else out.push_back(std::move(message));
     }
     return out;
 }
@@ -75,10 +77,12 @@ json as_openai(const fields& f) {
         const bool is_on = thinking.need_choice("type", {"enabled", "adaptive", "disabled"}) != "disabled";
         out["chat_template_kwargs"]["enable_thinking"] = is_on;
     }
-    const fields config = f.inside("output_config"), format = config.inside("format");
+    const fields config = f.inside("output_config");
+    // LiteLLM sends the format at its older place.
+    const fields format = config.object("format") ? config.inside("format") : f.inside("output_format");
     if (const auto effort = config.choice("effort", {"low", "medium", "high", "xhigh", "max"}))
         out["reasoning_effort"] = *effort;
-    if (config.object("format"))
+    if (config.object("format") || f.object("output_format"))
         out["response_format"] = {{"type", format.need_choice("type", {"json_schema"})},
                                   {"json_schema", copy_fields(format, {"schema"})}};
     return out;
@@ -113,8 +117,7 @@ struct message_reply : reply {
     }
 
     std::string last() override {
-        const std::string end = close();
-        return end + sse("message_delta", {{"delta", ending()}, {"usage", usage()}}) +
+        return close() + sse("message_delta", {{"delta", ending()}, {"usage", usage()}}) +
                sse("message_stop", json::object());
     }
 
@@ -158,12 +161,10 @@ struct message_reply : reply {
     }
     json ending() const {
         const collected_answer& a = answers[0];
-        json out = {{"stop_reason", a.calls.empty() ? "end_turn" : "tool_use"}, {"stop_sequence", nullptr}};
-        if (a.reason == end_reason::length) out["stop_reason"] = "max_tokens";
-        if (a.reason != end_reason::stop_string) return out;
-        out["stop_reason"] = "stop_sequence";
-        if (const int32_t i = jobs[0]->i_stop; i >= 0) out["stop_sequence"] = common.stops[(size_t)i];
-        return out;
+        const int32_t i = jobs[0]->i_stop;
+        const char* reason = i >= 0 ? "stop_sequence" : a.calls.empty() ? "end_turn" : "tool_use";
+        if (a.reason == end_reason::length) reason = "max_tokens";
+        return {{"stop_reason", reason}, {"stop_sequence", i < 0 ? json() : json(common.stops[(size_t)i])}};
     }
 
     json blocks_ = json::array(), block_;  // those that are whole, and the open one, null: none

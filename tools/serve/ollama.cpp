@@ -117,9 +117,11 @@ struct ollama_reply : reply {
         const bool is_chat = exchange->request.path == "/api/chat";
         json told = is_chat ? json{{"role", "assistant"}, {"content", text}} : json{{"response", text}};
         if (!thinking.empty()) told["thinking"] = thinking;
-        for (const tool_call& call : calls)
-            told["tool_calls"].push_back(
-                {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", call_input(call.arguments)}}}});
+        // The index counts the answer's calls. LiteLLM wants it outside of the function, and joins calls without one.
+        for (size_t i = answers.empty() ? 0 : answers[0].calls.size() - calls.size(); const tool_call& call : calls) {
+            json function = {{"index", i}, {"name", call.name}, {"arguments", call_input(call.arguments)}};
+            told["tool_calls"].push_back({{"id", call.id}, {"index", i++}, {"function", std::move(function)}});
+        }
         out.update(is_chat ? json{{"message", std::move(told)}} : told);
         out["done"] = false;
         return out;
@@ -166,9 +168,8 @@ void post_ollama_generate(server& s, exchange_ptr exchange, const fields& f) {
     if (!f.text("system").value_or("").empty()) refuse_value("system", "wants a chat template", "unsupported_value");
     json request = as_chat_request(f);
     request["prompt"] = prompt;
-    request.emplace("max_tokens", s.n_ctx);  // no limit
     if (request.contains("top_logprobs")) request["logprobs"] = request["top_logprobs"];
-    submit_completion(answer, fields(request), nullptr);
+    submit_completion(answer, fields(request), nullptr, -1);
 }
 
 // clang-format off

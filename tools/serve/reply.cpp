@@ -72,13 +72,13 @@ void reply::tell_log() const {
     const usage_counts u = count_usage(jobs);
     const job& j = *jobs[0];
     const double first = j.first_token_at > 0 ? j.first_token_at : j.ended_at;
-    char text[200];
-    std::snprintf(text, sizeof text,
-                  ",\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"answer_tokens\":%lld,\"queue_ms\":%.1f,"
-                  "\"first_token_ms\":%.1f",
-                  (long long)u.n_prompt, (long long)u.n_cached, (long long)u.n_new,
-                  (std::max(j.started_at, j.submitted_at) - j.submitted_at) * 1e3, (first - j.submitted_at) * 1e3);
-    exchange->log_fields = text;
+    const auto ms = [&](double until) { return std::round(std::max(0.0, until - j.submitted_at) * 1e4) / 10; };
+    // clang-format off
+    const json told = {{"prompt_tokens", u.n_prompt}, {"cached_tokens", u.n_cached}, {"answer_tokens", u.n_new},
+                       {"queue_ms", ms(j.started_at)}, {"first_token_ms", ms(first)}};
+    // clang-format on
+    exchange->log_fields = "," + dump(told).substr(1);
+    exchange->log_fields.pop_back();
 }
 
 void reply::tell_whole() {
@@ -166,8 +166,7 @@ json usage_json(const std::vector<job_ptr>& jobs) {
 }
 // clang-format on
 
-grammar_ptr server::kept_grammar(const std::string& key, const char* field,
-                                 const std::function<duet_status(duet_grammar**)>& make) {
+grammar_ptr server::kept_grammar(const std::string& key, const char* field, const grammar_maker& make) {
     {
         const std::lock_guard lock(grammars_mutex_);
         const auto found = std::ranges::find_if(grammars_, [&](auto& kept) { return kept.first == key; });

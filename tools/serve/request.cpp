@@ -38,16 +38,13 @@ void read_samplers(const fields& f, common_fields* out) {
 }
 
 void read_biases(const server& s, const fields& f, common_fields* out) {
-    const json* biases = f.object("logit_bias");
-    if (!biases) return;
-    if (biases->size() > kMaxBiases) f.wrong("logit_bias", "at most " + std::to_string(kMaxBiases) + " entries");
-    for (const auto& [key, value] : biases->items()) {
+    const fields biases = f.inside("logit_bias");
+    if (biases.value().size() > kMaxBiases) f.wrong("logit_bias", "at most " + std::to_string(kMaxBiases) + " entries");
+    for (const auto& [key, value] : biases.value().items()) {
         int64_t id = 0;
-        if (!parse_int(key, &id) || id < 0 || id >= s.info.n_vocab)
-            f.wrong("logit_bias", "ids of 0.." + std::to_string(s.info.n_vocab - 1));
-        if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
-            f.wrong("logit_bias", "numbers from -100 to 100");
-        out->biases.emplace_back((int32_t)id, (float)value.get<double>());
+        if (!parse_int(key, &id) || id < 0 || id >= s.info.n_vocab || value.is_null())
+            f.wrong("logit_bias", "ids of 0.." + std::to_string(s.info.n_vocab - 1) + " and numbers");
+        out->biases.emplace_back((int32_t)id, (float)*biases.number(key.c_str(), -100, 100));
     }
 }
 

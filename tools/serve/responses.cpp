@@ -31,6 +31,8 @@ void add_item(const fields& i, json* messages) {
     } else if (type == "reasoning") {  // one that is encrypted, or only summed up, has no content
         if (const json* told = i.list("content"); told && !told->empty())
             messages->push_back({{"role", "assistant"}, {"reasoning_content", parts("content")}});
+    } else if (type == "item_reference") {  // by which the AI SDK names what an earlier answer brought
+        refuse_value(i.path("id"), "nothing is stored here: want the item itself, as it comes with store: false");
     } else i.wrong("type", "message, function_call, function_call_output or reasoning");
 }
 

@@ -26,12 +26,11 @@ void get_models(server& s, exchange_ptr e) {
 
 std::string percent_decoded(const std::string& text) {
     std::string out;
-    for (size_t i = 0; i < text.size(); i++) {
-        const std::string digits = text.substr(i + 1, 2);
-        const bool is_coded = text[i] == '%' && digits.size() == 2 && std::isxdigit((uint8_t)digits[0]) &&
-                              std::isxdigit((uint8_t)digits[1]);
-        out += is_coded ? (char)std::stoi(digits, nullptr, 16) : text[i];
-        if (is_coded) i += 2;
+    for (const char *at = text.data(), *end = at + text.size(); at < end; at++) {
+        uint8_t byte = 0;
+        const bool is_coded = *at == '%' && end - at > 2 && std::from_chars(at + 1, at + 3, byte, 16).ptr == at + 3;
+        out += is_coded ? (char)byte : *at;
+        if (is_coded) at += 2;
     }
     return out;
 }
@@ -53,13 +52,12 @@ void get_props(server& s, exchange_ptr e) {
                          {"bos_token", spelling(duet_token_bos(s.model))}, {"eos_token", spelling(duet_token_eos(s.model))},
                          {"model_path", s.options.model.path}, {"modalities", {{"vision", false}, {"audio", false}}}, {"device", s.info.device},
                          {"build_info", std::string("duet ") + duet_version() + ", " + duet_build_info()}}));
-    // clang-format on
 }
 
 void get_version(server&, exchange_ptr e) {
-    e->answer(200,
-              dump({{"version", duet_version()}, {"numerics", duet_numerics_version()}, {"build", duet_build_info()}}));
+    e->answer(200, dump({{"version", duet_version()}, {"numerics", duet_numerics_version()}, {"build", duet_build_info()}}));
 }
+// clang-format on
 
 void get_metrics(server& s, exchange_ptr e) {
     e->answer(200, s.counts.text(), "text/plain; version=0.0.4; charset=utf-8");
@@ -89,6 +87,7 @@ constexpr route kRoutes[] = {
     {"/metrics", get_metrics},
     {"/v1/models", get_models},
     {"/v1/models/", get_model},  // and the rest of the path is the name
+    {"/completion", nullptr, post_completion},
     {"/v1/completions", nullptr, post_completions},
     {"/v1/chat/completions", nullptr, post_chat},
     {"/apply-template", nullptr, post_apply_template},
@@ -123,15 +122,10 @@ const route* route_of(std::string_view path) {
 
 const char* allowed_methods(const route& r) { return r.get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS"; }
 
-bool is_json(const std::string& type) {
-    return lower(type.substr(0, type.find_first_of("; \t"))) == "application/json";
-}
-
 // The id of a request that the client gave, if it is a plain word, else a new one.
 std::string id_of(const std::string& given) {
-    const bool is_plain =
-        !given.empty() && given.size() <= 128 &&
-        given.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == given.npos;
+    constexpr const char* kPlain = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:";
+    const bool is_plain = !given.empty() && given.size() <= 128 && given.find_first_not_of(kPlain) == given.npos;
     return is_plain ? given : random_id("req-");
 }
 
@@ -152,16 +146,15 @@ api_error head_error(const server& s, const http_place& place, const http_reques
     if (!is_origin_allowed(s, r))
         return {403, "pages of this origin may not ask; --origin adds one", "", "origin_not_allowed"};
     const route* found = route_of(r.path);
-    if (found && found->get == get_page && s.options.no_page) found = nullptr;
+    if (found && found->get == get_page && s.options.no_page && r.method != "HEAD") found = nullptr;
     const bool is_public = found && found->is_public;
     if (!is_public && r.method != "OPTIONS" && !is_key_good(s, r)) {
         headers->emplace_back("WWW-Authenticate", "Bearer");
         return {401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY", "", "invalid_api_key"};
     }
     if (!found) return {404, "no such route: " + r.path.substr(0, 200), "", "not_found"};
-    const bool is_known =
-        r.method == "OPTIONS" || (found->get ? r.method == "GET" || r.method == "HEAD" : r.method == "POST");
-    if (!is_known) {
+    const std::string method = r.method == "HEAD" ? "GET" : r.method;
+    if (method != "OPTIONS" && method != (found->get ? "GET" : "POST")) {
         headers->emplace_back("Allow", allowed_methods(*found));
         return {405, std::string("want one of ") + allowed_methods(*found), "", "method_not_allowed"};
     }
@@ -170,7 +163,8 @@ api_error head_error(const server& s, const http_place& place, const http_reques
         return {503, s.is_loading ? "the model is loading" : "the server is ending", "", "unavailable"};
     }
     // LiteLLM and others send Ollama's requests without a type. What a page posts has an origin.
-    if (r.method == "POST" && !is_json(r.content_type) && !(r.content_type.empty() && r.origin.empty()))
+    const std::string type = lower(r.content_type.substr(0, r.content_type.find_first_of("; \t")));
+    if (r.method == "POST" && type != "application/json" && !(r.content_type.empty() && r.origin.empty()))
         return {415, "Content-Type: want application/json", "", "unsupported_media_type"};
     if (!r.content_encoding.empty() && lower(r.content_encoding) != "identity")
         return {415, "Content-Encoding: want none", "", "unsupported_media_type"};

@@ -21,6 +21,7 @@ struct server_options {
 };
 
 using grammar_ptr = std::shared_ptr<duet_grammar>;
+using grammar_maker = std::function<duet_status(duet_grammar**)>;
 // Each keeps up to about 96 MiB of states and masks (docs/grammar.md).
 constexpr size_t kKeptGrammars = 8;
 
@@ -41,8 +42,7 @@ struct server {
 
     // Compiles a grammar, or takes it from the kKeptGrammars that were used last. Throws what is wrong with it. Thread:
     // any.
-    grammar_ptr kept_grammar(const std::string& key, const char* field,
-                             const std::function<duet_status(duet_grammar**)>& make);
+    grammar_ptr kept_grammar(const std::string& key, const char* field, const grammar_maker& make);
 
   private:
     std::mutex grammars_mutex_;
@@ -111,6 +111,8 @@ class reply : public std::enable_shared_from_this<reply> {
     std::vector<char> has_begun_;
 };
 
+using reply_ptr = std::shared_ptr<reply>;
+
 // Answers in OpenAI's older shapes: choices, chunks of them, and at the end the usage if it was asked for.
 class choices_reply : public reply {
   public:
@@ -153,7 +155,8 @@ void check_length(const server& s, size_t n_prompt_tok, const char* param, bool 
 job_ptr make_job(const server& s, const common_fields& common, std::vector<int32_t> prompt, int32_t i_choice,
                  const duet_grammar* grammar);
 // Answers prompts that are given in the fields of /v1/completions. echoes: gets the text of each job's prompt, or null.
-void submit_completion(const std::shared_ptr<reply>& answer, const fields& f, std::vector<std::string>* echoes);
+// limit: the most tokens where the request has no limit; -1: none.
+void submit_completion(const reply_ptr& answer, const fields& f, std::vector<std::string>* echoes, int32_t limit);
 std::vector<int32_t> tokenize_text(const server& s, const std::string& text, int32_t flags);
 // Turns the status of a failed call on the request's own data into an error for the client.
 [[noreturn]] void refuse_status(duet_status status, const std::string& text, const std::string& param = "");
@@ -186,11 +189,10 @@ using post_route = void(server& s, exchange_ptr exchange, const fields& f);
 get_route get_page, get_ollama_models, get_ollama_version;
 post_route post_chat, post_completions, post_responses, post_messages, post_count_tokens, post_embeddings, post_rerank;
 post_route post_apply_template, post_tokenize, post_detokenize, post_ollama_chat, post_ollama_generate,
-    post_ollama_show;
+    post_ollama_show, post_completion;
 
 // Looks at a request's head, or words what is wrong with its framing; answers what is refused.
-void check_request(server& s, const http_place& place, const exchange_ptr& exchange, int status,
-                   const std::string& message);
+void check_request(server& s, const http_place& place, const exchange_ptr& e, int status, const std::string& message);
 // Answers a whole request.
 void answer_request(server& s, const exchange_ptr& exchange);
 // Runs what answers a request; what it throws is the answer.
