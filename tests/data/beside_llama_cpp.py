@@ -31,6 +31,10 @@ KV_HEADS = [("u .attention.head_count_kv 2", "u .attention.head_count_kv 4"), ("
 CHANGES = {
     "baichuan": [("u .block_count 2", "u .block_count 32"), (blocks(0, 2), blocks(0, 32))],  # It tells sizes by this number.
     "command-r": [("w blk.0,1.attn_q_norm.weight F32 0.2 1 16 4", ""), ("w blk.0,1.attn_k_norm.weight F32 0.2 1 16 2", "")],
+    "deci": [("U .attention.head_count 0 ", "U .attention.head_count 4 "), ("U .attention.head_count_kv 0 ", "U .attention.head_count_kv 2 "),
+             ("U .feed_forward_length 96 48 96 0 0", "U .feed_forward_length 96 48 96 0 96"), ("blk.1,4.attn_q", "blk.0,1,4.attn_q"),
+             ("blk.1,2,4.attn_", "blk.0,1,2,4.attn_"), ("blk.1.attn_", "blk.0,1.attn_"), ("blk.0,2.ffn_", "blk.0,2,4.ffn_"),
+             ("blk.0,1,2.ffn_norm", "blk.0,1,2,4.ffn_norm")],
     "deepseek2-lite": [("u .block_count 3", "u .block_count 27"), (blocks(0, 3), blocks(0, 27)), (blocks(1, 3), blocks(1, 27))],
     "dots1": KV_HEADS,
     "exaone-moe": [("u .block_count 5", "u .block_count 4"), ("u .nextn_predict_layers 1", ""), ("w blk.4.nextn.eh_proj.weight F32 0.08839 0 128 64", "")],
