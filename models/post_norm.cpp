@@ -15,8 +15,9 @@ duet_status describe_post_norm(graph_builder& g) {
     block.ffn.out.post_norm = "post_ffw_norm";
     rope_options rope{.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)};
     double factor = 1.0;
-    if (is_olmo && g.rope_scaling(&factor) == "yarn")  // Files of OLMo 3 say the whole magnitude, not a factor of it.
-        rope.magnitude = g.f32("rope.scaling.attn_factor", false, 0, 1e-6f, 1e6f);
+    if (is_olmo)  // Files of OLMo 3 say YaRN's whole magnitude, not a factor of one.
+        rope.magnitude =
+            g.rope_scaling(&factor) == "yarn" ? g.f32("rope.scaling.attn_factor", false, 0, 1e-6f, 1e6f) : 1.0f;
     windowed_layers layers{.rope = g.rope(rope)};
     // Of EXAONE only the 32B model has layers with a window.
     const uint32_t window = g.u32("attention.sliding_window", false, is_olmo ? 0 : 4096, 0, 1u << 30);

@@ -224,6 +224,11 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     for (const std::string& shape : {flags, flags + " 1"})
         CHECK(equal_bits(
             changed_logits("exaone4-64layers-swa", {shape, "u .block_count 65", "u .nextn_predict_layers 1"}), alone));
+    // The magnitude in files of OLMo 3 is that of YaRN.
+    CHECK(!equal_bits(changed_logits("olmo3", {"- .rope.scaling.attn_factor"}), changed_logits("olmo3", {})));
+    const std::vector<float> plain = changed_logits("olmo3", {"s .rope.scaling.type none"});
+    REQUIRE(!plain.empty());
+    CHECK(equal_bits(changed_logits("olmo3", {"s .rope.scaling.type none", "- .rope.scaling.attn_factor"}), plain));
     // Whether tokens see later ones is the file's to say in the families of Llama and Qwen, but not with recurrent
     // layers or windows. The vector of an encoder needs no output matrix, and none is missed.
     std::string error;
