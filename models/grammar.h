@@ -235,7 +235,7 @@ class grammar_matcher {
   public:
     explicit grammar_matcher(std::shared_ptr<constraint> c);  // at the beginning of a text
     grammar_matcher(const grammar_matcher& other);
-    grammar_matcher& operator=(const grammar_matcher& other);
+    grammar_matcher& operator=(grammar_matcher other);
     ~grammar_matcher();
 
     // Takes a token. An end token ends the text. DUET_ERR_ARG: the token is not allowed here, and the place stays as it

@@ -7,7 +7,7 @@
 // may be empty, the item has already gone on behind the call.
 #include "grammar_automaton.h"
 
-#include <bit>
+#include <functional>
 
 namespace duet {
 namespace {
@@ -44,8 +44,7 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
     if (is_over_) return kDead;
     const uint8_t byte = g_.class_byte[i_class];
     begin();
-    for (uint32_t i = 0; i < states_[state].n_items; i++) {
-        const item it = items_[states_[state].first_item + i];
+    for (const item& it : items_of(state)) {
         const grammar_node& n = g_.nodes[it.node];
         if (byte_set_has(g_.sets[n.arg], byte)) reach(n.next, it.frame);
     }
@@ -61,7 +60,7 @@ uint32_t grammar_automaton::make_step(uint32_t state, uint32_t i_class) {
 }
 
 void grammar_automaton::begin() {
-    for (uint32_t rule : called_) calls_[rule].clear();  // these remain if memory ran out
+    for (const auto& [rank, rule] : called_) calls_[rule].clear();  // these remain if memory ran out
     called_.clear();
     reached_.clear();
     reached_index_.clear();
@@ -72,10 +71,9 @@ void grammar_automaton::begin() {
 
 uint32_t grammar_automaton::finish() {
     follow(true);
-    const auto later = [&](uint32_t a, uint32_t b) { return g_.rules[a].rank > g_.rules[b].rank; };
     while (!called_.empty()) {
-        std::pop_heap(called_.begin(), called_.end(), later);
-        const uint32_t rule = called_.back();
+        std::ranges::pop_heap(called_, std::greater());
+        const uint32_t rule = called_.back().second;
         called_.pop_back();
         const uint32_t frame = add_frame(calls_[rule]);
         calls_[rule].clear();
@@ -109,14 +107,12 @@ void grammar_automaton::follow(bool is_return) {
         case grammar_node::accept:
             if (!is_return) break;
             if (it.frame == kRoot) found_end_ = true;
-            for (uint32_t i = 0; i < frames_[it.frame].n_edges; i++)
-                return_to(edge(edges_[frames_[it.frame].first_edge + i]));
+            for (const edge& e : edges_of(it.frame)) return_to(e);
             break;
         case grammar_node::call:
             if (g_.rules[n.arg].is_nullable) reach(n.next, it.frame);
             if (g_.nodes[n.next].kind == grammar_node::accept && it.frame != kRoot) {
-                for (uint32_t i = 0; i < frames_[it.frame].n_edges; i++)
-                    call(n.arg, edge(edges_[frames_[it.frame].first_edge + i]));
+                for (const edge& e : edges_of(it.frame)) call(n.arg, e);
             } else {
                 call(n.arg, {n.next, kNotCounted, it.frame});
             }
@@ -144,9 +140,8 @@ void grammar_automaton::return_to(const edge& e) {
 
 void grammar_automaton::call(uint32_t rule, const edge& e) {
     if (calls_[rule].empty()) {
-        called_.push_back(rule);
-        std::push_heap(called_.begin(), called_.end(),
-                       [&](uint32_t a, uint32_t b) { return g_.rules[a].rank > g_.rules[b].rank; });
+        called_.push_back({g_.rules[rule].rank, rule});
+        std::ranges::push_heap(called_, std::greater());
     }
     calls_[rule].push_back(e);
     if (calls_[rule].size() > kMaxStateItems * 4) is_over_ = true;
@@ -160,10 +155,7 @@ uint32_t grammar_automaton::add_frame(std::vector<edge>& edges) {
     uint64_t h = edges.size();
     for (const edge& e : edges) h = mix(mix(h, (uint64_t)e.node << 32 | e.frame), e.count);
     h = finish_hash(h);
-    const uint32_t found = frame_index_.find(h, [&](uint32_t id) {
-        const frame_data& f = frames_[id];
-        return f.n_edges == edges.size() && std::equal(edges.begin(), edges.end(), edges_.begin() + f.first_edge);
-    });
+    const uint32_t found = frame_index_.find(h, [&](uint32_t id) { return std::ranges::equal(edges_of(id), edges); });
     if (found != UINT32_MAX) return found;
     reserve_more(frames_, 1);
     reserve_more(edges_, edges.size());
@@ -180,11 +172,8 @@ uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
     uint64_t h = items.size() * 2 + can_end;
     for (const item& i : items) h = mix(h, (uint64_t)i.node << 32 | i.frame);
     h = finish_hash(h);
-    const uint32_t found = state_index_.find(h, [&](uint32_t id) {
-        const state_data& s = states_[id];
-        return s.n_items == items.size() && s.can_end == can_end &&
-               std::equal(items.begin(), items.end(), items_.begin() + s.first_item);
-    });
+    const uint32_t found = state_index_.find(
+        h, [&](uint32_t id) { return states_[id].can_end == can_end && std::ranges::equal(items_of(id), items); });
     if (found != UINT32_MAX) return found;
     reserve_more(states_, 1);
     reserve_more(tables_, 1);
@@ -202,8 +191,7 @@ uint32_t grammar_automaton::add_state(std::vector<item>& items, bool can_end) {
 uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
     if (g_.repeats.empty()) return state;
     n_far_frames_ = 0;
-    std::vector<item> items(items_.begin() + states_[state].first_item,
-                            items_.begin() + states_[state].first_item + states_[state].n_items);
+    std::vector<item> items(items_of(state).begin(), items_of(state).end());
     bool has_changed = false;
     for (item& i : items) {
         const uint32_t frame = far_frame(i.frame, n_bytes, 4);
@@ -219,8 +207,7 @@ uint32_t grammar_automaton::far_from_limits(uint32_t state, uint32_t n_bytes) {
 uint32_t grammar_automaton::far_frame(uint32_t frame, uint32_t n_bytes, int depth) {
     // If a frame stays as it is, the only cost is that its masks are not shared.
     if (frame == kRoot || depth == 0 || ++n_far_frames_ > 500) return frame;
-    std::vector<edge> edges(edges_.begin() + frames_[frame].first_edge,
-                            edges_.begin() + frames_[frame].first_edge + frames_[frame].n_edges);
+    std::vector<edge> edges(edges_of(frame).begin(), edges_of(frame).end());
     if (edges.size() > 64) return frame;
     bool has_changed = false;
     for (edge& e : edges) {
@@ -250,24 +237,20 @@ size_t grammar_automaton::n_bytes() const {
 std::vector<uint32_t> grammar_automaton::copy_places_from(const grammar_automaton& other) {
     std::vector<bool> is_kept(other.frames_.size());
     for (uint32_t s : other.places)
-        for (uint32_t i = 0; i < other.states_[s].n_items; i++)
-            is_kept[other.items_[other.states_[s].first_item + i].frame] = true;
-    for (size_t f = other.frames_.size(); f-- > 0;) {
+        for (const item& i : other.items_of(s)) is_kept[i.frame] = true;
+    for (uint32_t f = (uint32_t)other.frames_.size(); f-- > 0;) {
         if (!is_kept[f]) continue;
-        const frame_data& frame = other.frames_[f];
-        for (uint32_t i = 0; i < frame.n_edges; i++) is_kept[other.edges_[frame.first_edge + i].frame] = true;
+        for (const edge& e : other.edges_of(f)) is_kept[e.frame] = true;
     }
     std::vector<uint32_t> frame_of(other.frames_.size(), kRoot), numbers;
-    for (size_t f = 1; f < other.frames_.size(); f++) {
+    for (uint32_t f = 1; f < other.frames_.size(); f++) {
         if (!is_kept[f]) continue;
-        const auto first = other.edges_.begin() + other.frames_[f].first_edge;
-        edge_scratch_.assign(first, first + other.frames_[f].n_edges);
+        edge_scratch_.assign(other.edges_of(f).begin(), other.edges_of(f).end());
         for (edge& e : edge_scratch_) e.frame = frame_of[e.frame];
         frame_of[f] = add_frame(edge_scratch_);
     }
     for (uint32_t s : other.places) {
-        const auto first = other.items_.begin() + other.states_[s].first_item;
-        found_.assign(first, first + other.states_[s].n_items);
+        found_.assign(other.items_of(s).begin(), other.items_of(s).end());
         for (item& i : found_) i.frame = frame_of[i.frame];
         numbers.push_back(add_state(found_, other.states_[s].can_end));
     }
@@ -277,14 +260,7 @@ std::vector<uint32_t> grammar_automaton::copy_places_from(const grammar_automato
 void grammar_automaton::forget() {
     grammar_automaton fresh(rules_);
     const std::vector<uint32_t> numbers = fresh.copy_places_from(*this);
-    items_.swap(fresh.items_);
-    edges_.swap(fresh.edges_);
-    frames_.swap(fresh.frames_);
-    states_.swap(fresh.states_);
-    tables_.swap(fresh.tables_);
-    next_.swap(fresh.next_);
-    std::swap(frame_index_, fresh.frame_index_);
-    std::swap(state_index_, fresh.state_index_);
+    std::swap<automaton_memory>(*this, fresh);
     auto number = numbers.begin();
     for (uint32_t& s : places) s = *number++;
 }

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <list>
+#include <span>
 #include <utility>
 
 namespace duet {
@@ -63,16 +64,56 @@ class record_index {
     size_t n_ = 0;
 };
 
-class grammar_automaton {
+// The states and frames seen so far, each stored once.
+class automaton_memory {
+  protected:
+    struct item {
+        uint32_t node, frame;
+        auto operator<=>(const item&) const = default;
+    };
+    struct edge {
+        uint32_t node;  // a repeat node, or the node after a call
+        // How often a repeat node's rule was complete (without a maximum, at most its minimum), or kNotCounted.
+        uint32_t count;
+        uint32_t frame;
+        auto operator<=>(const edge&) const = default;
+    };
+    struct frame_data {
+        uint32_t first_edge, n_edges;
+    };
+    struct state_data {
+        uint32_t first_item, n_items;
+        uint32_t n_steps;  // made without a table
+        bool can_end;
+    };
+    static constexpr uint32_t kUnknown = UINT32_MAX, kNotCounted = UINT32_MAX;
+
+    std::span<const item> items_of(uint32_t state) const {
+        return std::span(items_).subspan(states_[state].first_item, states_[state].n_items);
+    }
+    std::span<const edge> edges_of(uint32_t frame) const {
+        return std::span(edges_).subspan(frames_[frame].first_edge, frames_[frame].n_edges);
+    }
+
+    std::vector<item> items_;
+    std::vector<edge> edges_;
+    std::vector<frame_data> frames_ = {{0, 0}};  // a frame comes after the frames that its edges name
+    std::vector<state_data> states_ = {{0, 0, 0, false}};
+    std::vector<uint32_t> tables_ = {kUnknown};  // for each state, where its part of next_ begins, or kUnknown
+    std::vector<uint32_t> next_;
+    record_index frame_index_, state_index_;
+};
+
+class grammar_automaton : automaton_memory {
   public:
     static constexpr uint32_t kDead = 0, kStart = 1;  // states; kDead has no items and no text ends there
 
     explicit grammar_automaton(grammar rules);
 
     // Returns the state after a byte. Past a limit it sets is_over() and returns kDead.
-    uint32_t step(uint32_t state, uint8_t byte) { return step_class(state, g_.class_of[byte]); }
-    uint32_t step_class(uint32_t state, uint32_t i_class) {
-        const uint32_t table = tables_[state], known = table == kUnknown ? kUnknown : next_[table + i_class];
+    uint32_t step(uint32_t state, uint8_t byte) {
+        const uint32_t i_class = g_.class_of[byte], table = tables_[state];
+        const uint32_t known = table == kUnknown ? kUnknown : next_[table + i_class];
         return known != kUnknown ? known : make_step(state, i_class);
     }
     bool can_end(uint32_t state) const { return states_[state].can_end; }
@@ -93,28 +134,7 @@ class grammar_automaton {
     std::list<uint32_t> places;
 
   private:
-    static constexpr uint32_t kUnknown = UINT32_MAX, kNotCounted = UINT32_MAX;
     static constexpr uint32_t kRoot = 0;  // the frame below the first rule
-
-    struct item {
-        uint32_t node, frame;
-        auto operator<=>(const item&) const = default;
-    };
-    struct edge {
-        uint32_t node;  // a repeat node, or the node after a call
-        // How often a repeat node's rule was complete (without a maximum, at most its minimum), or kNotCounted.
-        uint32_t count;
-        uint32_t frame;
-        auto operator<=>(const edge&) const = default;
-    };
-    struct frame_data {
-        uint32_t first_edge, n_edges;
-    };
-    struct state_data {
-        uint32_t first_item, n_items;
-        uint32_t n_steps;  // made without a table
-        bool can_end;
-    };
 
     uint32_t make_step(uint32_t state, uint32_t i_class);
     void begin();
@@ -131,13 +151,6 @@ class grammar_automaton {
 
     const grammar rules_;
     const grammar_data& g_;
-    std::vector<item> items_;
-    std::vector<edge> edges_;
-    std::vector<frame_data> frames_ = {{0, 0}};  // a frame comes after the frames that its edges name
-    std::vector<state_data> states_ = {{0, 0, 0, false}};
-    std::vector<uint32_t> tables_ = {kUnknown};  // for each state, where its part of next_ begins, or kUnknown
-    std::vector<uint32_t> next_;
-    record_index frame_index_, state_index_;
     bool is_over_ = false;
 
     // Scratch of one step.
@@ -145,7 +158,8 @@ class grammar_automaton {
     record_index reached_index_;
     size_t n_followed_ = 0;                 // of reached_
     std::vector<std::vector<edge>> calls_;  // by rule
-    std::vector<uint32_t> called_;          // rules with calls, a heap by rank
+    // Rules with calls behind their ranks, a heap; the lowest rank is first.
+    std::vector<std::pair<uint32_t, uint32_t>> called_;
     std::vector<edge> edge_scratch_;
     bool found_end_ = false;
     uint32_t n_far_frames_ = 0;

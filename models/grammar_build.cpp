@@ -321,7 +321,7 @@ class grammar_compiler {
             for (uint32_t i = p.b; i-- > 0;) next = byte((uint8_t)b_.bytes_[p.a + i], next);
             return nodes_[next];
         case kind::bytes: return {grammar_node::bytes, false, next, set_of(b_.sets_[p.a])};
-        case kind::chars: return nodes_[chars(b_.ranges_.data() + p.a, p.b, next)];
+        case kind::chars: return nodes_[chars({b_.ranges_.begin() + p.a, b_.ranges_.begin() + p.a + p.b}, next)];
         case kind::call: return {grammar_node::call, false, next, rule(p.a)};
         case kind::sequence:
             for (uint32_t i = p.b; i-- > 1;) next = later(list(i), next);
@@ -364,18 +364,11 @@ class grammar_compiler {
         const auto key = std::make_pair(lead << 8 | n_bytes, ranges);
         if (const auto known = utf8_.find(key); known != utf8_.end()) return known->second;
         const uint32_t shift = 6 * (n_bytes - 1), mask = (1u << shift) - 1;
-        byte_set whole{};  // bytes that any rest may follow
-        std::map<uint32_t, std::vector<code_range>> rests;
-        for (const code_range& r : ranges) {
-            uint32_t from = r.lo >> shift, to = (r.hi >> shift) + 1;
-            if (r.lo & mask) rests[from].push_back({r.lo & mask, from + 1 < to ? mask : r.hi & mask});
-            if ((r.hi & mask) != mask && (from + 1 < to || !(r.lo & mask))) rests[to - 1].push_back({0, r.hi & mask});
-            to -= (r.hi & mask) != mask;
-            from += (r.lo & mask) != 0;
-            if (from < to) byte_set_add(&whole, (uint8_t)(lead | from), (uint8_t)(lead | (to - 1)));
-        }
+        std::map<uint32_t, std::vector<code_range>> rests;  // by the first byte
+        for (const code_range& r : ranges)
+            for (uint32_t first = r.lo >> shift, last = r.hi >> shift, byte = first; byte <= last; byte++)
+                rests[byte].push_back({byte == first ? r.lo & mask : 0, byte == last ? r.hi & mask : mask});
         std::map<std::vector<code_range>, byte_set> bytes_of;  // by what follows
-        if (whole != byte_set{}) bytes_of[{{0, mask}}] = whole;
         for (const auto& [byte, rest] : rests)
             byte_set_add(&bytes_of[rest], (uint8_t)(lead | byte), (uint8_t)(lead | byte));
         uint32_t result = kNone;
@@ -386,7 +379,7 @@ class grammar_compiler {
         return utf8_[key] = result;
     }
 
-    uint32_t chars(const code_range* ranges, uint32_t n, uint32_t next) {
+    uint32_t chars(const std::vector<code_range>& ranges, uint32_t next) {
         static constexpr struct {
             uint32_t lo, hi, n_bytes, lead;
         } kParts[] = {{0, 0x7f, 1, 0},
@@ -394,17 +387,16 @@ class grammar_compiler {
                       {0x800, 0xd7ff, 3, 0xe0},
                       {0xe000, 0xffff, 3, 0xe0},
                       {0x10000, 0x10ffff, 4, 0xf0}};
-        const auto [known, is_new] = chars_.try_emplace({ranges, ranges + n});
+        const auto [known, is_new] = chars_.try_emplace(ranges);
         if (!is_new) return copy_chars(known->second, next);
         utf8_.clear();
         const uint32_t begin = (uint32_t)nodes_.size();
         uint32_t result = kNone;
-        for (uint32_t i = 0; const auto& part : kParts) {
+        for (const auto& part : kParts) {
             std::vector<code_range> inside;
-            while (i > 0 && ranges[i - 1].hi >= part.lo) i--;
-            for (; i < n && ranges[i].lo <= part.hi; i++)
-                if (ranges[i].hi >= part.lo)
-                    inside.push_back({std::max(part.lo, ranges[i].lo), std::min(part.hi, ranges[i].hi)});
+            for (const code_range& r : ranges)
+                if (r.lo <= part.hi && r.hi >= part.lo)
+                    inside.push_back({std::max(part.lo, r.lo), std::min(part.hi, r.hi)});
             if (inside.empty()) continue;
             const uint32_t node = utf8(inside, part.n_bytes, (uint8_t)part.lead, next);
             result = result == kNone ? node : split(node, result);

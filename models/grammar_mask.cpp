@@ -35,10 +35,8 @@ duet_status token_tree::make(int32_t n_vocab, token_text text, const void* user,
     std::vector<int32_t> sorted;
     for (int32_t id = 0; id < n_vocab; id++)
         if (!tree->text(id).empty()) sorted.push_back(id);
-    std::sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
-        const int order = tree->text(a).compare(tree->text(b));
-        return order != 0 ? order < 0 : a < b;
-    });
+    const auto key = [&](int32_t id) { return std::pair(tree->text(id), id); };
+    std::ranges::sort(sorted, {}, key);
     uint32_t min_bytes = 1;
     for (uint32_t max_bytes : kBands) {
         band b{max_bytes, {}, {}};
@@ -183,11 +181,10 @@ grammar_matcher::grammar_matcher(const grammar_matcher& other) : constraint_(oth
     place_ = places.insert(places.end(), *other.place_);
 }
 
-grammar_matcher& grammar_matcher::operator=(const grammar_matcher& other) {
-    grammar_matcher copy(other);
-    std::swap(constraint_, copy.constraint_);
-    std::swap(place_, copy.place_);
-    std::swap(ended_, copy.ended_);
+grammar_matcher& grammar_matcher::operator=(grammar_matcher other) {
+    std::swap(constraint_, other.constraint_);
+    std::swap(place_, other.place_);
+    std::swap(ended_, other.ended_);
     return *this;
 }
 
