@@ -160,9 +160,7 @@ class schema_compiler {
     // Matches one of the characters, written in JSON with the fewest escapes. A set with more than plain ASCII becomes
     // a rule that all its uses share.
     expr char_part(const std::vector<code_range>& ranges) {
-        std::vector<uint32_t> key;
-        for (const code_range& r : ranges) key.insert(key.end(), {r.lo, r.hi});
-        const auto [at, is_new] = chars_.try_emplace(std::move(key), 0);
+        const auto [at, is_new] = chars_.try_emplace(ranges, 0);
         if (!is_new) return at->second;
         std::vector<code_range> others = complement_of(ranges);
         others.insert(others.end(), {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
@@ -460,7 +458,7 @@ class schema_compiler {
     schema_reader& reader_;
     std::map<std::vector<const void*>, uint32_t> rules_;
     std::vector<pending> todo_;
-    std::map<std::vector<uint32_t>, expr> chars_;                 // by ranges
+    std::map<std::vector<code_range>, expr> chars_;
     expr space_ = 1, comma_ = 0, any_char_ = 0, any_string_ = 0;  // space_ is the empty text without white space
 };
 

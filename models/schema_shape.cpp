@@ -112,21 +112,20 @@ const struct {
     bool (*is_good)(const value&);
     const char *want, *names;
 } kKeywords[] = {
-    {is_schema, "a schema (an object, true, or false)", " additionalItems additionalProperties propertyNames "},
-    {[](const value& v) { return is_schema(v) || is_schema_list(v); }, "a schema, or a list of schemas", " items "},
-    {is_schema_list, "a list of schemas that is not empty", " prefixItems anyOf oneOf allOf "},
-    {is_schema_map, "an object of schemas", " properties patternProperties "},
-    {is_count, "a whole number of 0 or more", " minProperties maxProperties minItems maxItems minLength maxLength "},
+    {is_schema, "a schema (an object, true, or false)", "additionalItems additionalProperties propertyNames"},
+    {[](const value& v) { return is_schema(v) || is_schema_list(v); }, "a schema, or a list of schemas", "items"},
+    {is_schema_list, "a list of schemas that is not empty", "prefixItems anyOf oneOf allOf"},
+    {is_schema_map, "an object of schemas", "properties patternProperties"},
+    {is_count, "a whole number of 0 or more", "minProperties maxProperties minItems maxItems minLength maxLength"},
     {is_bound, "a number within the range of doubles (and of at most 400 digits)",
-     " minimum maximum exclusiveMinimum exclusiveMaximum multipleOf "},
-    {[](const value& v) { return v.is_string(); }, "a string", " pattern format $ref "},
-    {[](const value& v) { return v.is_list(); }, "a list", " enum "},
-    {[](const value& v) { return v.is_bool(); }, "true or false", " uniqueItems "},
-    {is_text_list, "a list of strings", " required "},
-    {is_type, "null, boolean, integer, number, string, array, object, or a list of these", " type "},
-    {nullptr, "", " not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains "
-                  "unevaluatedProperties unevaluatedItems $dynamicRef $recursiveRef extends disallow "
-                  "divisibleBy "},
+     "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"},
+    {[](const value& v) { return v.is_string(); }, "a string", "pattern format $ref"},
+    {[](const value& v) { return v.is_list(); }, "a list", "enum"},
+    {[](const value& v) { return v.is_bool(); }, "true or false", "uniqueItems"},
+    {is_text_list, "a list of strings", "required"},
+    {is_type, "null, boolean, integer, number, string, array, object, or a list of these", "type"},
+    {nullptr, "", "not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains "
+                  "unevaluatedProperties unevaluatedItems $dynamicRef $recursiveRef extends disallow divisibleBy"},
 };
 // clang-format on
 
@@ -206,10 +205,10 @@ duet_status schema_reader::check(const value& schema) {
 duet_status schema_reader::check_keywords(const value& schema) {
     if (!checked_.insert(&schema).second) return DUET_OK;
     for (const value_member& m : schema.members()) {
-        if (!m.key.is_string() || m.key.as_string().find(' ') != std::string_view::npos) continue;
-        const std::string name(m.key.as_string());
+        if (!m.key.is_string()) continue;
+        const std::string_view name = m.key.as_string();
         for (const auto& k : kKeywords) {
-            if (std::string_view(k.names).find(" " + name + " ") == std::string_view::npos) continue;
+            if (!has_word(k.names, name)) continue;
             if (k.is_good && !k.is_good(m.val))
                 return fail_at(schema, name, DUET_ERR_FORMAT, std::string("want ") + k.want);
             const bool is_free = name.starts_with("unevaluated") && m.val.is_bool() && m.val.as_bool();
