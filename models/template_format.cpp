@@ -80,8 +80,9 @@ class value_formatter {
         return padded(spec.precision < 0 ? t : t.slice(0, char_offset(t.bytes, (size_t)spec.precision)), spec, align);
     }
 
-    traced_text number(bool is_negative, const std::string& prefix, const std::string& digits,
-                       const format_spec& spec) {
+    traced_text number(bool is_negative, const std::string& prefix, std::string digits, const format_spec& spec) {
+        if (spec.type >= 'A' && spec.type <= 'Z')
+            for (char& c : digits) c = c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
         const std::string sign = (is_negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign)) + prefix;
         return padded(traced_text(sign + digits, false), spec, '>', sign.size());
     }
@@ -91,11 +92,7 @@ class value_formatter {
         std::string digits;
         __int128 i = 0;
         if (to_int128(v, &i)) {
-            const char* symbols = spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
-            unsigned __int128 rest = magnitude(i);
-            do digits += symbols[(unsigned)(rest % base)];
-            while ((rest /= base) > 0);
-            std::reverse(digits.begin(), digits.end());
+            digits = digits_of(magnitude(i), base);
         } else if (v.is(value_kind::big_integer) && base == 10) {
             i = v.as_string()[0] == '-' ? -1 : 1;
             digits = v.as_string().substr(i < 0);
@@ -122,8 +119,6 @@ class value_formatter {
             const size_t n_whole = std::min(digits.find_first_of(".e"), digits.size());
             digits = grouped(digits.substr(0, n_whole), spec.grouping, 3) + digits.substr(n_whole);
         }
-        if (spec.type >= 'A' && spec.type <= 'Z')
-            for (char& c : digits) c = c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
         return number(std::signbit(d) && !std::isnan(d), "", digits + (spec.type == '%' ? "%" : ""), spec);
     }
 

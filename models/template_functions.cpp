@@ -297,11 +297,7 @@ const std::span<const native_function> kRealMethods = value_functions::kRealMeth
 
 const native_function* find_function(std::span<const native_function> table, std::string_view name) {
     for (const native_function& f : table)
-        for (std::string_view names = f.names; !names.empty();) {
-            const size_t end = std::min(names.find(' '), names.size());
-            if (names.substr(0, end) == name) return &f;
-            names.remove_prefix(std::min(end + 1, names.size()));
-        }
+        if (has_word(f.names, name)) return &f;
     return nullptr;
 }
 

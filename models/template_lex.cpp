@@ -155,29 +155,29 @@ class template_lexer {
     }
 
     // Digits with single underscores between them.
-    template <class IsDigit> size_t after_digits(size_t i, IsDigit is_wanted) const {
-        if (!is_wanted(at(i))) return i;
-        while (is_wanted(at(i + 1)) || (at(i + 1) == '_' && is_wanted(at(i + 2)))) i += at(i + 1) == '_' ? 2 : 1;
+    size_t after_digits(size_t i, int base) const {
+        const auto is_wanted = [&](size_t k) { return digit_of(at(k)) < base; };
+        if (!is_wanted(i)) return i;
+        while (is_wanted(i + 1) || (at(i + 1) == '_' && is_wanted(i + 2))) i += at(i + 1) == '_' ? 2 : 1;
         return i + 1;
     }
 
     duet_status lex_number() {
-        auto below = [](int base) { return [base](char c) { return digit_of(c) < base; }; };
-        size_t end = after_digits(at_, below(10));
+        size_t end = after_digits(at_, 10);
         if (at_ == 0 || source_[at_ - 1] != '.') {  // not the 1 of a.0.1
-            size_t real_end = at(end) == '.' ? after_digits(end + 1, below(10)) : end;
+            size_t real_end = at(end) == '.' ? after_digits(end + 1, 10) : end;
             if (real_end == end + 1) real_end = end;  // a dot without digits
             if ((at(real_end) | 32) == 'e') {
                 const size_t exponent = real_end + 1 + (at(real_end + 1) == '+' || at(real_end + 1) == '-');
-                if (const size_t e = after_digits(exponent, below(10)); e > exponent) real_end = e;
+                if (const size_t e = after_digits(exponent, 10); e > exponent) real_end = e;
             }
             if (real_end > end) return take(token_kind::real, real_end);
         }
         const char letter = at(at_) == '0' ? (char)(at(at_ + 1) | 32) : 0;
         const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
         const size_t first = at_ + 2 + (at(at_ + 2) == '_');
-        if (base != 0 && digit_of(at(first)) < base) end = after_digits(first, below(base));
-        else if (at(at_) == '0') end = after_digits(at_, below(1));
+        if (base != 0 && digit_of(at(first)) < base) end = after_digits(first, base);
+        else if (at(at_) == '0') end = after_digits(at_, 1);
         return take(token_kind::integer, end);
     }
 

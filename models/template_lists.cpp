@@ -337,21 +337,16 @@ constexpr native_function kBytesMethods[] = {
 // clang-format on
 
 std::span<const native_function> methods_of(const value& v) {
-    switch (v.kind()) {
-    case value_kind::string: return kStringMethods;
-    case value_kind::list: return kListMethods;
-    case value_kind::tuple: return std::span(kListMethods).first(2);
-    case value_kind::map: return kMapMethods;
-    case value_kind::boolean:
-    case value_kind::integer:
-    case value_kind::big_integer: return kIntegerMethods;
-    case value_kind::real: return kRealMethods;
-    default: break;
-    }
+    if (v.is_map()) return kMapMethods;
+    if (v.is_string()) return kStringMethods;
+    if (v.is_list()) return kListMethods;
+    if (v.is(value_kind::tuple)) return std::span(kListMethods).first(2);
+    if (v.is(value_kind::real)) return kRealMethods;
+    if (v.is_numeric()) return kIntegerMethods;
     if (object_of(v, kCyclerObject)) return kCyclerMethods;
     if (object_of(v, kLoopObject)) return kLoopMethods;
-    return object_of(v, kBytesObject) ? std::span<const native_function>(kBytesMethods)
-                                      : std::span<const native_function>();
+    if (object_of(v, kBytesObject)) return kBytesMethods;
+    return {};
 }
 
 }  // namespace
@@ -365,11 +360,8 @@ const native_function* find_method(const value& self, std::string_view name) {
 
 // Methods of Python that change a list or a map: the reference's sandbox refuses them.
 bool is_forbidden_method(const value& self, std::string_view name) {
-    static constexpr std::string_view kOfLists[] = {"append", "clear",  "extend",  "insert",
-                                                    "pop",    "remove", "reverse", "sort"};
-    static constexpr std::string_view kOfMaps[] = {"clear", "pop", "popitem", "setdefault", "update", "fromkeys"};
-    if (self.is_list()) return std::find(std::begin(kOfLists), std::end(kOfLists), name) != std::end(kOfLists);
-    return self.is_map() && std::find(std::begin(kOfMaps), std::end(kOfMaps), name) != std::end(kOfMaps);
+    if (self.is_list()) return has_word("append clear extend insert pop remove reverse sort", name);
+    return self.is_map() && has_word("clear pop popitem setdefault update fromkeys", name);
 }
 
 }  // namespace duet

@@ -446,13 +446,12 @@ class template_parser {
     }
 
     // What stands in a scope of its own, where a filter has to exist even when it is never run.
-    node* parse_hard_block_to(std::string_view end, bool is_in_loop) {
-        inner_context hard(this, {is_in_loop, false});
+    node* parse_hard_block_to(std::string_view end, bool may_be_in_loop = true) {
+        inner_context hard(this, {may_be_in_loop && context_.is_in_loop, false});
         node* body = parse_block({end});
         step();
         return body;
     }
-    node* parse_hard_block_to(std::string_view end) { return parse_hard_block_to(end, context_.is_in_loop); }
 
     node* parse_statement() {
         const std::string_view tag = now().text;

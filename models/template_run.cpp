@@ -39,7 +39,7 @@ value template_run::make(traced_text t) {
 
 value template_run::make_sequence(std::vector<value> all, value_kind kind) {
     if (!has_room(all.size() * sizeof(value)) || !charge(all.size() / 8)) return undefined("");
-    return kind == value_kind::list ? value::of_list(std::move(all), &meter) : value::of_tuple(std::move(all), &meter);
+    return value::of_list(std::move(all), &meter, kind);
 }
 
 value template_run::make_map(std::vector<value_member> members) {

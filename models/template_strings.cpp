@@ -4,7 +4,6 @@
 #include "template_run.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace duet {
 
@@ -375,11 +374,11 @@ value wordcount(native_call& c) {
 
 void append_quoted_url(const traced_text& t, bool of_query, traced_text* out) {
     for (size_t i = 0; i < t.size(); i++) {
-        const uint8_t b = (uint8_t)t.bytes[i];
-        std::string part(1, (char)b);
-        if (of_query && b == ' ') part = "+";
-        else if (b >= 0x80 ||
-                 !(std::isalnum(b) || b == '_' || b == '.' || b == '-' || b == '~' || (b == '/' && !of_query)))
+        const char c = t.bytes[i];
+        const uint8_t b = (uint8_t)c;
+        std::string part(1, c);
+        if (of_query && c == ' ') part = "+";
+        else if (!is_letter_or_digit(c) && std::string_view(of_query ? "_.-~" : "_.-~/").find(c) == std::string::npos)
             part = {'%', "0123456789ABCDEF"[b >> 4], "0123456789ABCDEF"[b & 15]};
         out->append(part, t.is_input_at(i));
     }

@@ -79,13 +79,17 @@ bool unescape_string(std::string_view literal, std::string* out) {
 
 // ---- integers ----
 
+std::string digits_of(unsigned __int128 number, unsigned base) {
+    std::string digits;
+    do digits += "0123456789abcdef"[(unsigned)(number % base)];
+    while ((number /= base) > 0);
+    std::reverse(digits.begin(), digits.end());
+    return digits;
+}
+
 value of_int128(__int128 i) {
     if (i >= INT64_MIN && i <= INT64_MAX) return value::of_int((int64_t)i);
-    std::string digits;
-    for (unsigned __int128 rest = magnitude(i); rest > 0; rest /= 10) digits += (char)('0' + (int)(rest % 10));
-    if (i < 0) digits += '-';
-    std::reverse(digits.begin(), digits.end());
-    return value::of_big_integer(std::move(digits));
+    return value::of_big_integer((i < 0 ? "-" : "") + digits_of(magnitude(i), 10));
 }
 
 bool to_int128(const value& v, __int128* out) {

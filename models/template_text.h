@@ -38,6 +38,7 @@ value number_of_literal(std::string_view text);
 // __int128 and back. false: not an integer or boolean, or too long.
 bool to_int128(const value& v, __int128* out);
 value of_int128(__int128 i);
+std::string digits_of(unsigned __int128 number, unsigned base);  // which is at most 16
 // Without the sign; defined for every integer.
 inline unsigned __int128 magnitude(__int128 i) {
     const auto u = (unsigned __int128)i;

@@ -101,7 +101,7 @@ struct template_node {
 };
 
 // The first names of every tree: those that the interpreter itself sets.
-enum known_name : int32_t { kNameLoop, kNameCaller, kNameKwargs, kNameVarargs, kNameMessages, kKnownNames };
+enum known_name : int32_t { kNameLoop, kNameCaller, kNameKwargs, kNameVarargs, kNameMessages };
 
 struct template_tree {
     std::string source;

@@ -11,34 +11,22 @@ namespace duet {
 // ---- truth, length, order ----
 
 bool template_run::is_true(const value& v) {
-    switch (v.kind()) {
-    case value_kind::null:
-    case value_kind::undefined: return false;
-    case value_kind::boolean:
-    case value_kind::integer:
-    case value_kind::big_integer:
-    case value_kind::real: return v.as_double() != 0;
-    case value_kind::string: return !v.as_string().empty();
-    default: return length(v, false) != 0;
-    }
+    if (v.is_numeric()) return v.as_double() != 0;
+    if (v.is_string()) return !v.as_string().empty();
+    return !v.is_null() && length(v, false) != 0;  // of what is undefined it is 0
 }
 
 int64_t template_run::length(const value& v, bool may_fail) {
-    switch (v.kind()) {
-    case value_kind::undefined: return 0;
-    case value_kind::string: return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
-    case value_kind::list:
-    case value_kind::tuple: return (int64_t)v.items().size();
-    case value_kind::map: return (int64_t)v.members().size();
-    case value_kind::object: {
+    if (v.is(value_kind::undefined)) return 0;
+    if (v.is_string()) return charge(v.as_string().size() / 64) ? (int64_t)count_chars(v.as_string()) : 0;
+    if (v.is_sequence()) return (int64_t)v.items().size();
+    if (v.is_map()) return (int64_t)v.members().size();
+    if (v.is(value_kind::object)) {
         template_object* o = object_of(v);
         if (o->type == kRangeObject) return o->range.size;
         if (o->type == kViewObject) return (int64_t)o->slots[0].members().size();
         if (o->type == kBytesObject) return (int64_t)o->slots[0].as_string().size();
         if (o->type == kLoopObject) return loop_length(o);
-        break;
-    }
-    default: break;
     }
     if (may_fail) fail("this has no length");
     return -1;

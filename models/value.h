@@ -95,9 +95,6 @@ class value {
     static value of_trusted(std::string bytes) { return of_text(traced_text(std::move(bytes), false)); }
     static value of_text(traced_text t, memory_meter* meter = nullptr);
     static value of_list(std::vector<value> items, memory_meter* meter = nullptr, value_kind = value_kind::list);
-    static value of_tuple(std::vector<value> items, memory_meter* meter = nullptr) {
-        return of_list(std::move(items), meter, value_kind::tuple);
-    }
     // Of members with the same key, the last value wins and takes the place of the first. Keys are scalars or tuples.
     static value of_map(std::vector<value_member> members, memory_meter* meter = nullptr);
     static value of_undefined(std::string what);
