@@ -122,20 +122,20 @@ duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std
                               std::string_view name, error_text& err) {
     bos_ = vocab.spelling(vocab.bos());
     eos_ = vocab.spelling(vocab.eos());
-    source_.clear();
-    tool_source_.clear();
+    plain_ = for_tools_ = {};
+    std::string& source = plain_.source;
     const auto named = [&](const std::string& key, std::string* out) {
         const gguf_kv* kv = file.find(key.c_str());
         if (kv && (kv->type == DUET_KV_STRING || kv->array_type == DUET_KV_STRING) && !kv->strings.empty())
             *out = kv->strings[0];
         return !out->empty();
     };
-    if (!text.empty()) source_ = text;
+    if (!text.empty()) source = text;
     else if (!name.empty()) {
         for (const auto& [own_name, own_text] : kBuiltins)
-            if (name == own_name) source_ = own_text;
-        if (source_.empty() && name == "default") named(kTemplateKey, &source_);
-        if (source_.empty() && !named(kTemplateKey + ("." + std::string(name)), &source_)) {
+            if (name == own_name) source = own_text;
+        if (source.empty() && name == "default") named(kTemplateKey, &source);
+        if (source.empty() && !named(kTemplateKey + ("." + std::string(name)), &source)) {
             std::string names;
             for (const gguf_kv& kv : file.kvs)
                 if (kv.key.starts_with("tokenizer.chat_template."))
@@ -145,61 +145,61 @@ duet_status chat_format::open(const gguf_file& file, const tokenizer& vocab, std
                         printable(name).c_str(), names.c_str(), builtin_chat_templates().c_str());
         }
     } else {
-        named("tokenizer.chat_template.tool_use", &tool_source_);
-        if (!named(kTemplateKey, &source_) && !named("tokenizer.chat_template.default", &source_))
+        named("tokenizer.chat_template.tool_use", &for_tools_.source);
+        if (!named(kTemplateKey, &source) && !named("tokenizer.chat_template.default", &source))
             return fail(err, DUET_ERR_STATE,
                         "%s has no chat template (tokenizer.chat_template): name a built-in one (%s) or give a text",
                         file.path.c_str(), builtin_chat_templates().c_str());
     }
-    DUET_TRY(compile(source_, &template_, &habits_, err));
-    return tool_source_.empty() ? DUET_OK : compile(tool_source_, &tool_template_, &tool_habits_, err);
+    DUET_TRY(compile(&plain_, err));
+    return for_tools_.source.empty() ? DUET_OK : compile(&for_tools_, err);
 }
 
 // Renders probes. If a template drops a needle or refuses the probe, it wants the messages in another way.
-duet_status chat_format::compile(std::string_view source, chat_template* out, habits* found, error_text& err) {
-    *found = {};
-    DUET_TRY(chat_template::compile(source, out, err));
+duet_status chat_format::compile(probed_template* out, error_text& err) {
+    const std::string_view source = out->source;
+    DUET_TRY(chat_template::compile(source, &out->compiled, err));
     if (source.find("reasoning_content") == std::string_view::npos)
         for (const char* key : {"thinking", "reasoning"})
-            if (!found->thinking_key && source.find("message." + std::string(key)) != std::string_view::npos)
-                found->thinking_key = key;
-    found->wants_one_call = source.find("function_call") != source.npos && source.find("tool_calls") == source.npos;
+            if (!out->thinking_key && source.find("message." + std::string(key)) != std::string_view::npos)
+                out->thinking_key = key;
+    out->wants_one_call = source.find("function_call") != source.npos && source.find("tool_calls") == source.npos;
     const auto shows = [&](std::vector<value> messages, std::string_view needle) {
         chat_request probe;
         probe.messages = value::of_list(std::move(messages));
         rendered_template r;
         error_text ignored;
-        return out->render(variables_of(probe), {2026, 1, 2, 3, 4, 5}, &r, ignored) == DUET_OK &&
+        return out->compiled.render(variables_of(probe), {2026, 1, 2, 3, 4, 5}, &r, ignored) == DUET_OK &&
                r.text.bytes.find(needle) != std::string::npos;
     };
     const value question = value::of_string("NEEDLE-U"), parts = value::of_list({text_part(question)});
     if (!shows({message_of("user", question)}, "NEEDLE-U"))
-        found->wants_parts = shows({message_of("user", parts)}, "NEEDLE-U");
-    const auto content = [&](const char* text) { return content_of(value::of_string(text), found->wants_parts); };
+        out->wants_parts = shows({message_of("user", parts)}, "NEEDLE-U");
+    const auto content = [&](const char* text) { return content_of(value::of_string(text), out->wants_parts); };
     const value user = message_of("user", content("NEEDLE-U"));
     const value system = message_of("system", content("NEEDLE-S")), later = message_of("system", content("NEEDLE-L"));
-    found->has_system = shows({system, user}, "NEEDLE-S");
+    out->has_system = shows({system, user}, "NEEDLE-S");
     // Some templates show one system message, the first or the last.
     const std::vector<value> two = {system, user, message_of("assistant", content("x")), later, user};
-    found->has_later_system = shows(two, "NEEDLE-L") && shows(two, "NEEDLE-S");
-    found->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
+    out->has_later_system = shows(two, "NEEDLE-L") && shows(two, "NEEDLE-S");
+    out->has_developer = shows({message_of("developer", content("NEEDLE-D")), user}, "NEEDLE-D");
     // A call with arguments as an object, and one as text: the template prints one of them as JSON without extra
     // quotes.
     const auto call = [&](value arguments) {
         const value function = value::of_map({{"name", value::of_string("look")}, {"arguments", std::move(arguments)}});
         const value list = value::of_list({value::of_map(
             {{"id", value::of_string("call12345")}, {"type", value::of_trusted("function")}, {"function", function}})});
-        return with(message_of("assistant", found->wants_null ? value() : content("")), "tool_calls", list);
+        return with(message_of("assistant", out->wants_null ? value() : content("")), "tool_calls", list);
     };
     // A call is tried with a text, then with null: call() looks at what is found.
-    found->wants_null = !shows({user, call(value::of_string("{}"))}, "look");
-    found->wants_null = found->wants_null && shows({user, call(value::of_string("{}"))}, "look");
+    out->wants_null = !shows({user, call(value::of_string("{}"))}, "look");
+    out->wants_null = out->wants_null && shows({user, call(value::of_string("{}"))}, "look");
     value object;
     DUET_TRY(parse_json("{\"needle\": \"NEEDLE-A\"}", &object, err));
     const bool shows_object = shows({user, call(object)}, "NEEDLE-A");
     const bool shows_text = shows({user, call(value::of_string("{\"needle\": \"NEEDLE-A\"}"))}, "NEEDLE-A\"}") &&
                             !shows({user, call(value::of_string("{\"needle\": \"NEEDLE-A\"}"))}, "\\\"NEEDLE-A");
-    found->wants_text_arguments = shows_text && (!shows_object || shows({user, call(object)}, "'NEEDLE-A'"));
+    out->wants_text_arguments = shows_text && (!shows_object || shows({user, call(object)}, "'NEEDLE-A'"));
     return DUET_OK;
 }
 
@@ -221,7 +221,7 @@ value chat_format::variables_of(const chat_request& request) const {
 }
 
 // Makes the messages that the template wants. origin[i] is the request's message that item i was made of.
-value chat_format::adapt_messages(const value& messages, const habits& h, std::vector<size_t>* origin) const {
+value chat_format::adapt_messages(const value& messages, const probed_template& t, std::vector<size_t>* origin) const {
     std::vector<value> out;
     value folded;  // a system message that waits for the user message after it
     size_t folded_at = 0;
@@ -230,14 +230,14 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         if (content.is_null()) content = value::of_trusted("");  // templates would write None, or fail
         const value role = member_of(m, "role");
         std::string name(role.is_string() ? role.as_string() : "");
-        if (name == "developer" && !h.has_developer) name = "system";
+        if (name == "developer" && !t.has_developer) name = "system";
         if (is_plain_role(name)) m = with(m, "role", value::of_trusted(name));
         const auto joined = [&] {
             return folded.is_string() ? joined_parts(value::of_list({folded, value::of_string("\n\n"), content}))
                                       : content;
         };
         const bool is_system = name == "system" || name == "developer";
-        const bool is_shown = out.empty() ? h.has_system || name == "developer" : h.has_later_system;
+        const bool is_shown = out.empty() ? t.has_system || name == "developer" : t.has_later_system;
         if (is_system && !is_shown && content.is_string()) {
             if (!folded.is_string()) folded_at = i;
             folded = joined();
@@ -245,26 +245,26 @@ value chat_format::adapt_messages(const value& messages, const habits& h, std::v
         }
         const bool takes_folded = folded.is_string() && name == "user" && content.is_string();
         if (takes_folded) content = joined(), folded = value();
-        m = with(m, "content", content.is_string() ? content_of(content, h.wants_parts) : content);
+        m = with(m, "content", content.is_string() ? content_of(content, t.wants_parts) : content);
         for (const char* key : {"tool_calls", "reasoning_content"}) m = without_empty(m, key);
         const value thoughts = member_of(m, "reasoning_content");
         const bool has_text = content.is_string() && !content.as_string().empty();
         // gpt-oss refuses messages with calls that have both.
-        if (h.thinking_key && thoughts.is_string() && !(has_text && member_of(m, "tool_calls").is_list()))
-            m = with(m, h.thinking_key, thoughts);
+        if (t.thinking_key && thoughts.is_string() && !(has_text && member_of(m, "tool_calls").is_list()))
+            m = with(m, t.thinking_key, thoughts);
         if (const value calls = member_of(m, "tool_calls"); calls.is_list()) {
             std::vector<value> adapted;
-            for (const value& call : calls.items()) adapted.push_back(adapted_call(call, h.wants_text_arguments));
-            if (h.wants_one_call) m = with(m, "function_call", member_of(adapted[0], "function"));
+            for (const value& call : calls.items()) adapted.push_back(adapted_call(call, t.wants_text_arguments));
+            if (t.wants_one_call) m = with(m, "function_call", member_of(adapted[0], "function"));
             m = with(m, "tool_calls", value::of_list(std::move(adapted)));
-            if (h.wants_null) m = with(m, "content", value());
+            if (t.wants_null) m = with(m, "content", value());
         }
         origin->push_back(takes_folded ? folded_at : i);
         out.push_back(std::move(m));
     }
     if (folded.is_string()) {  // no user message came after it
         origin->push_back(folded_at);
-        out.push_back(message_of("user", content_of(folded, h.wants_parts)));
+        out.push_back(message_of("user", content_of(folded, t.wants_parts)));
     }
     return value::of_list(std::move(out));
 }
@@ -276,12 +276,11 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     for (size_t i = 0; i < request.messages.items().size(); i++)
         if (!member_of(request.messages.items()[i], "role").is_string())
             return fail(err, DUET_ERR_ARG, "chat: message %zu: want an object with a \"role\" of text", i);
-    const bool has_tools = request.tools.is_list() && !request.tools.items().empty() && !tool_source_.empty();
-    const habits& h = has_tools ? tool_habits_ : habits_;
-    const chat_template& t = has_tools ? tool_template_ : template_;
+    const bool has_any_tools = request.tools.is_list();
+    const probed_template& t = choose(has_any_tools && !request.tools.items().empty());
     chat_request adapted = request;
     std::vector<size_t> origin;
-    adapted.messages = adapt_messages(request.messages, h, &origin);
+    adapted.messages = adapt_messages(request.messages, t, &origin);
     if (request.continues_last) {
         std::vector<value> messages = adapted.messages.items();
         value content = joined_parts(member_of(messages.back(), "content"));
@@ -289,16 +288,15 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
             return fail(err, DUET_ERR_ARG, "chat: to be continued, the last message wants a content of text");
         traced_text text = content.as_text();
         text.append(kContinueTag, true);
-        messages.back() = with(messages.back(), "content", content_of(value::of_text(std::move(text)), h.wants_parts));
+        messages.back() = with(messages.back(), "content", content_of(value::of_text(std::move(text)), t.wants_parts));
         adapted.messages = value::of_list(std::move(messages));
     }
     rendered_template r;
-    const bool has_any_tools = request.tools.is_list();
     if (has_any_tools) adapted.tools = whole_tools(request.tools, false);
-    duet_status status = t.render(variables_of(adapted), request.now, &r, err);
+    duet_status status = t.compiled.render(variables_of(adapted), request.now, &r, err);
     if (status == DUET_ERR_ARG && has_any_tools) {  // some templates refuse tools that lack something
         adapted.tools = whole_tools(request.tools, true), r = {};
-        status = t.render(variables_of(adapted), request.now, &r, err);
+        status = t.compiled.render(variables_of(adapted), request.now, &r, err);
     }
     DUET_TRY(status);
     if (request.continues_last) {  // the text ends where the tag begins; a trimming template removed the tag's blank

@@ -41,16 +41,16 @@ class chat_format {
                      error_text& err);
 
     // Returns the template for a request with or without tools.
-    std::string_view source(bool has_tools) const {
-        return has_tools && !tool_source_.empty() ? tool_source_ : source_;
-    }
+    std::string_view source(bool has_tools) const { return choose(has_tools).source; }
 
     // DUET_ERR_ARG: the messages are not a list of maps, or the template refuses them (the message quotes it).
     duet_status render(const chat_request& request, const tokenizer& vocab, chat_prompt* out, error_text& err) const;
 
   private:
-    // How the template treats probes, which open() renders.
-    struct habits {
+    // A template, and how it treats probes, which open() renders.
+    struct probed_template {
+        std::string source;
+        chat_template compiled;
         bool wants_parts = false;            // content only as a list of parts
         bool has_system = true;              // else a system message is folded into the next user message
         bool has_later_system = true;        // else one that is not the first is folded, too
@@ -60,13 +60,15 @@ class chat_format {
         bool wants_null = false;             // calls are shown only where the message's content is null (DeepSeek R1)
         const char* thinking_key = nullptr;  // where it looks for reasoning_content, if not there
     };
-    duet_status compile(std::string_view source, chat_template* out, habits* found, error_text& err);
+    const probed_template& choose(bool has_tools) const {
+        return has_tools && !for_tools_.source.empty() ? for_tools_ : plain_;
+    }
+    duet_status compile(probed_template* out, error_text& err);
     value variables_of(const chat_request& request) const;
-    value adapt_messages(const value& messages, const habits& h, std::vector<size_t>* origin) const;
+    value adapt_messages(const value& messages, const probed_template& t, std::vector<size_t>* origin) const;
 
-    std::string source_, tool_source_, bos_, eos_;
-    chat_template template_, tool_template_;
-    habits habits_, tool_habits_;
+    std::string bos_, eos_;
+    probed_template plain_, for_tools_;  // for_tools_ is empty where one template serves all requests
 };
 
 // The names of the built-in templates, separated by ", ".

@@ -87,14 +87,6 @@ duet_status open_format(duet_chat& c, const duet_chat_params& p) {
     return DUET_OK;
 }
 
-duet_status choose_forms(duet_chat& c, const char* form) {
-    c.form = choose_form(template_of(c));
-    c.thinking = choose_thinking(template_of(c));
-    if (!form || find_form(form, &c.form)) return DUET_OK;
-    return fail(c.err, DUET_ERR_ARG, "form: want one of %s; got '%s'", chat_form_names().c_str(),
-                printable(form).c_str());
-}
-
 duet_status open_chat(duet_chat& c, const duet_chat_params* params) {
     auto p = defaults_of<duet_chat_params>();
     DUET_TRY(read_struct("duet_chat_params", params, &p, c.err));
@@ -111,7 +103,11 @@ duet_status open_chat(duet_chat& c, const duet_chat_params* params) {
     c.request.thinking = p.thinking;
     c.keeps_markers = p.keeps_markers != 0;
     DUET_TRY(open_format(c, p));
-    return choose_forms(c, p.form);
+    c.form = choose_form(template_of(c));
+    c.thinking = choose_thinking(template_of(c));
+    if (!p.form || find_form(p.form, &c.form)) return DUET_OK;
+    return fail(c.err, DUET_ERR_ARG, "form: want one of %s; got '%s'", chat_form_names().c_str(),
+                printable(p.form).c_str());
 }
 
 }  // namespace

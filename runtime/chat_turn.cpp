@@ -135,14 +135,11 @@ void keep_answer(duet_chat_turn& t) {
         for (value_member& j : joined)
             if (j.key.is_string() && j.key.as_string() == m.key.as_string()) before = &j;
         if (!before) joined.push_back(m);
-        else if (m.key.as_string() == "tool_calls" && before->val.is_list()) {
-            std::vector<value> calls = before->val.items();
-            calls.insert(calls.end(), m.val.items().begin(), m.val.items().end());
-            before->val = value::of_list(std::move(calls));
-        } else if (m.key.as_string() == "content" && before->val.is_list() && m.val.is_string()) {
-            std::vector<value> parts = before->val.items();
-            parts.push_back(value::of_map({{"type", value::of_string("text")}, {"text", m.val}}));
-            before->val = value::of_list(std::move(parts));
+        else if (before->val.is_list() && m.key.as_string() != "reasoning_content") {
+            std::vector<value> items = before->val.items();  // calls, or the parts of a content
+            if (m.val.is_list()) items.insert(items.end(), m.val.items().begin(), m.val.items().end());
+            else items.push_back(value::of_map({{"type", value::of_string("text")}, {"text", m.val}}));
+            before->val = value::of_list(std::move(items));
         } else if (m.key.as_string() != "role" && before->val.is_string())
             before->val = value::of_string(std::string(before->val.as_string()) + std::string(m.val.as_string()));
         else if (before->val.is_null()) before->val = m.val;
