@@ -103,9 +103,8 @@ bool chat_machine::step_section() {
     const found opens = go_behind(block->call_open, state::name);
     if (opens != found::no) return opens == found::yes;
     if (!n_items) {  // the model wrote JSON calls where tags were expected
-        size_t end;
         for (const char* bracket : {"{", "["})
-            if (look_behind_blanks(cur, bracket, &end) == found::yes) return go_to(state::item);
+            if (look_behind_blanks(cur, bracket) == found::yes) return go_to(state::item);
         return fail();
     }
     const found closes = go_behind(block->section_close, state::prose);
@@ -146,9 +145,9 @@ bool chat_machine::step_item() {
         return true;
     }
     if (!is_json && c == '`') {
-        static const std::string_view kFence = "```", kPython = "```python";
-        const found f = look(cur, n_items ? kFence : kPython);
-        if (f == found::yes) cur += (n_items ? kFence : kPython).size();
+        const std::string_view fence = n_items ? "```" : "```python";
+        const found f = look(cur, fence);
+        if (f == found::yes) cur += fence.size();
         return f == found::no ? leave() : f == found::yes;
     }
     if (c == '[' && !has_bracket && !n_items) has_bracket = true;
@@ -192,9 +191,8 @@ bool chat_machine::step_name() {
     }
     if (block->syntax == call_syntax::tags) {
         if (block->name_end.empty()) {  // only the next tag ends the name
-            size_t end;
-            const found a = look_behind_blanks(cur, block->param_open, &end);
-            const found b = look_behind_blanks(cur, block->call_close, &end);
+            const found a = look_behind_blanks(cur, block->param_open);
+            const found b = look_behind_blanks(cur, block->call_close);
             if (a == found::partial || b == found::partial) return false;
             if (a == found::no && b == found::no) return fail();
         }
@@ -364,7 +362,7 @@ bool chat_machine::step_param() {
     if (opens == found::yes) return true;
     const found closes = go_behind(block->call_close, state::param);
     found leaves = found::no;
-    if (!block->section_close.empty()) leaves = look_behind_blanks(cur, block->section_close, &end);
+    if (!block->section_close.empty()) leaves = look_behind_blanks(cur, block->section_close);
     if (closes == found::yes || leaves == found::yes) return end_tags();
     if (opens == found::partial || closes == found::partial || leaves == found::partial) return false;
     if (n_params || look_behind_blanks(cur, "{", &end) != found::yes) return fail();
@@ -420,19 +418,18 @@ bool chat_machine::step_value_open() {
 }
 
 // Returns whether the value ends at cur. A tag that can come next must follow the tag that closes the value.
-chat_machine::found chat_machine::find_value_end(size_t* data_end, size_t* tag_end) const {
-    *data_end = cur;
+chat_machine::found chat_machine::find_value_end(size_t* tag_end) const {
     const bool has_break = block->value_open.empty() && buffer[cur] == '\n';
     if (has_break && cur + 1 == buffer.size()) return is_final ? found::no : found::partial;
     const found f = look(cur + has_break, value_end);
     if (f != found::yes) return f;
     *tag_end = cur + has_break + value_end.size();
-    size_t i = *tag_end, end;
+    size_t i = *tag_end;
     while (i < buffer.size() && is_blank(buffer[i]) && i - *tag_end < kMaxChatBlanks) i++;
     found best = found::no;
     for (const std::string_view m : {block->param_open, block->call_close, block->section_close}) {
         if (m.empty()) continue;
-        best = std::max(best, look_behind_blanks(*tag_end, m, &end));
+        best = std::max(best, look_behind_blanks(*tag_end, m));
         if (is_final && m.substr(0, buffer.size() - i) == std::string_view(buffer).substr(i)) best = found::yes;
     }
     return best;
@@ -479,8 +476,8 @@ bool chat_machine::step_value() {
             if (f == found::partial) return false;
             if (f == found::yes) cur += 9, value_end = "]]></param>";
         } else if (buffer[cur] == '\n') {
-            size_t data_end, tag_end;  // an empty value may have one break only
-            const found f = find_value_end(&data_end, &tag_end);
+            size_t tag_end;  // an empty value may have one break only
+            const found f = find_value_end(&tag_end);
             if (f == found::partial) return false;
             if (f == found::no) cur++;
         }
@@ -492,13 +489,13 @@ bool chat_machine::step_value() {
         const char c = buffer[cur];
         if (!is_text && !passes_json && cur - token == kMaxChatHeld) return give_up_typing();
         if (c == '\n' || c == value_end[0]) {
-            size_t data_end, tag_end;
-            const found f = find_value_end(&data_end, &tag_end);
+            size_t tag_end;
+            const found f = find_value_end(&tag_end);
             if (f == found::partial) break;
             if (f == found::yes) {
                 if (is_text) value_text += '"';
                 else if (!passes_json)
-                    value_text = typed_json(std::string_view(buffer).substr(token, data_end - token), types);
+                    value_text = typed_json(std::string_view(buffer).substr(token, cur - token), types);
                 cur = tag_end;
                 pass_value();
                 return go_to(state::param);

@@ -50,7 +50,7 @@ struct chat_machine {
         mark_kind kind;
         const chat_block* block;
         bool at_line_start, at_start;  // the mark counts only after a line break; only after a marker
-        bool in_thinking, in_text;
+        bool in_thinking;              // it counts in thinking, too
     };
 
     chat_parser_options options;
@@ -120,7 +120,7 @@ struct chat_machine {
     bool at_end() const { return cur == buffer.size(); }
     bool is_held_full() const { return cur - pos > kMaxChatHeld; }
     found look(size_t from, std::string_view marker) const;
-    found look_behind_blanks(size_t from, std::string_view marker, size_t* end) const;
+    found look_behind_blanks(size_t from, std::string_view marker, size_t* end = nullptr) const;
     found seek(std::string_view marker, size_t limit);
     void after_marker();
     void return_to_prose();
@@ -155,9 +155,9 @@ struct chat_machine {
     bool step_literal();
     bool step_close();
     bool begin_object(bool whole);
-    bool take_object_step(json_scanner::step s, size_t care);
+    bool take_object_step(json_scanner::step s, size_t level);
     bool end_object();
-    found find_value_end(size_t* data_end, size_t* tag_end) const;
+    found find_value_end(size_t* tag_end) const;
     bool end_tags();
 };
 

@@ -70,7 +70,7 @@ chat_machine::found chat_machine::seek(std::string_view marker, size_t limit) {
 chat_machine::found chat_machine::look_behind_blanks(size_t from, std::string_view marker, size_t* end) const {
     size_t i = from;
     while (i < buffer.size() && i - from < kMaxChatBlanks && is_blank(buffer[i])) i++;
-    *end = i + marker.size();
+    if (end) *end = i + marker.size();
     return look(i, marker);
 }
 
@@ -85,8 +85,8 @@ void chat_machine::begin() {
     const thinking_markers& think = thinking_markers_of(options.thinking);
     const bool splits = options.split_thinking && !think.open.empty();
     if (splits) {
-        marks.push_back({think.open, mark_kind::think_open, nullptr, false, true, false, true});
-        marks.push_back({think.close, mark_kind::think_close, nullptr, false, false, true, true});
+        marks.push_back({think.open, mark_kind::think_open, nullptr, false, true, false});
+        marks.push_back({think.close, mark_kind::think_close, nullptr, false, false, true});
     } else own_spellings = {std::string(think.open), std::string(think.close)};
     is_thinking = options.thinking_is_open && splits;
     trims = is_thinking;
@@ -95,23 +95,23 @@ void chat_machine::begin() {
         for (const std::string_view open : {b.section_open, b.call_open}) {
             if (open.empty() || b.form == chat_form::harmony) continue;  // its headers begin calls
             if (!options.parse_calls) own_spellings.emplace_back(open);
-            else marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0, true});
+            else marks.push_back({open, mark_kind::begin, &b, false, false, (b.flags & kEndsThinking) != 0});
         }
         if (!options.parse_calls) {
             for (const std::string_view m : {b.call_close, b.section_close}) own_spellings.emplace_back(m);
         } else if (b.is_bare()) {
-            marks.push_back({"[", mark_kind::begin, &b, true, false, false, true});
-            if (b.syntax == call_syntax::json) marks.push_back({"{", mark_kind::begin, &b, true, false, false, true});
+            marks.push_back({"[", mark_kind::begin, &b, true, false, false});
+            if (b.syntax == call_syntax::json) marks.push_back({"{", mark_kind::begin, &b, true, false, false});
         }
     }
     for (const auto& [form, marker] : kMarkup)
         if (form == options.form && (splits || marker != think.close))
-            marks.push_back({marker, mark_kind::markup, nullptr, false, false, true, true});
+            marks.push_back({marker, mark_kind::markup, nullptr, false, false, true});
     if (has_headers(options.form)) {
         for (const char* open : {"<|start|>", "<|channel|>", "<|message|>"})
-            marks.push_back({open, mark_kind::header, nullptr, false, false, true, true});
+            marks.push_back({open, mark_kind::header, nullptr, false, false, true});
         for (const char* open : {" to=", "to="})
-            marks.push_back({open, mark_kind::header, nullptr, false, true, false, true});
+            marks.push_back({open, mark_kind::header, nullptr, false, true, false});
     }
     for (const mark& m : marks) is_first_byte[(uint8_t)m.text[0]] = true;
 }
@@ -121,7 +121,7 @@ chat_machine::found chat_machine::find_mark(bool is_control, const mark** out) c
     *out = nullptr;
     size_t n_partial = 0;
     for (const mark& m : marks) {
-        if (!(is_thinking ? m.in_thinking : m.in_text)) continue;
+        if (is_thinking && !m.in_thinking) continue;
         if ((m.at_start && !is_fresh && !is_control) || (m.at_line_start && !is_line_start)) continue;
         if (m.kind == mark_kind::think_close && !is_thinking && !is_output_start) continue;
         const found f = look(cur, m.text);
@@ -269,12 +269,8 @@ void chat_machine::run() {
     flush();
     buffer.erase(0, pos);
     for (size_t* offset : {&cur, &token, &args_begin, &args_end}) *offset -= std::min(*offset, pos);
-    size_t n_gone = 0;
-    for (auto& c : controls) {
-        n_gone += c.second <= pos;
-        c = {c.first - std::min(c.first, pos), c.second - std::min(c.second, pos)};
-    }
-    controls.erase(controls.begin(), controls.begin() + (long)n_gone);
+    std::erase_if(controls, [&](const auto& c) { return c.second <= pos; });
+    for (auto& c : controls) c = {c.first - std::min(c.first, pos), c.second - pos};
     pos = 0;
 }
 
