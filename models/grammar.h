@@ -80,10 +80,12 @@ class grammar_builder {
 
     // Matches any bytes up to and including the first place where a marker is complete. There may be at most 64
     // markers, none of them empty.
-    expr until(const std::vector<std::string>& ends);
+    expr until(const std::vector<std::string>& ends) { return search(ends, true, true); }
     // Matches any bytes in which no marker is complete, and control tokens only if has_control. The match may end
     // anywhere.
-    expr without(const std::vector<std::string>& markers, bool has_control = true);
+    expr without(const std::vector<std::string>& markers, bool has_control = true) {
+        return search(markers, false, has_control);
+    }
 
     // Makes a finite automaton whose edges are parts. States are numbered; the automaton begins in state 0.
     struct graph_edge {
@@ -95,8 +97,8 @@ class grammar_builder {
 
     // A rule may be used before it is defined. Messages show its name.
     uint32_t add_rule(std::string name);
-    void define(uint32_t rule, expr part);
-    expr call(uint32_t rule);
+    void define(uint32_t rule, expr part) { rules_[rule].part = part; }
+    expr call(uint32_t rule) { return add({part_kind::call, rule}); }
 
     // Compiles all rules that the given rule can reach; messages may call it `root`. Time and memory are linear in the
     // parts. DUET_ERR_FORMAT: a rule is not defined, a rule calls itself before any byte (left recursion; the message

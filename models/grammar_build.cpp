@@ -140,12 +140,6 @@ grammar_builder::expr grammar_builder::one_of_texts(std::vector<std::string> tex
     return graph(n_states, edges, ends);
 }
 
-grammar_builder::expr grammar_builder::until(const std::vector<std::string>& ends) { return search(ends, true, true); }
-
-grammar_builder::expr grammar_builder::without(const std::vector<std::string>& markers, bool has_control) {
-    return search(markers, false, has_control);
-}
-
 // The automaton of A. Aho and M. Corasick (1975). A state is the longest suffix of the text that begins a marker.
 grammar_builder::expr grammar_builder::search(const std::vector<std::string>& marks, bool is_until, bool has_control) {
     struct state {
@@ -198,14 +192,13 @@ grammar_builder::expr grammar_builder::search(const std::vector<std::string>& ma
 }
 
 uint32_t grammar_builder::add_rule(std::string name) {
-    if (rules_.size() >= kGrammarMaxNodes) return is_full_ = true, 0u;
+    if (rules_.size() >= kGrammarMaxNodes) {
+        is_full_ = true;
+        return 0;
+    }
     rules_.push_back({std::move(name)});
     return (uint32_t)rules_.size() - 1;
 }
-
-void grammar_builder::define(uint32_t rule, expr part) { rules_[rule].part = part; }
-
-grammar_builder::expr grammar_builder::call(uint32_t rule) { return add({part_kind::call, rule}); }
 
 // ---- parts to nodes -------------------------------------------------------------------------------------------------
 
@@ -507,8 +500,12 @@ class grammar_compiler {
         size_t i = path.size();
         while (path[i - 1] != rule) i--;
         std::string names = name(rule), last = names;
-        for (size_t n = 0; i < path.size() && n < 6; i++)
-            if (name(path[i]) != last) names += " -> " + (last = name(path[i])), n++;
+        for (size_t n = 0; i < path.size() && n < 6; i++) {
+            if (name(path[i]) == last) continue;
+            last = name(path[i]);
+            names += " -> " + last;
+            n++;
+        }
         if (i < path.size()) names += " -> ...";
         return fail(err_, DUET_ERR_FORMAT, "grammar: left recursion: %s -> %s", names.c_str(), name(rule).c_str());
     }

@@ -91,7 +91,10 @@ class gbnf_parser {
         const std::string_view name = parse_name();
         if (name.empty()) return want("a rule's name");
         rule_use& use = use_rule(name, begin);
-        if (use.is_defined) return at_ = begin, want("each rule once");
+        if (use.is_defined) {
+            at_ = begin;
+            return want("each rule once");
+        }
         use.is_defined = true;
         skip_blanks(false);
         if (text_.substr(at_, 3) != "::=") return want("'::='");
@@ -164,7 +167,10 @@ class gbnf_parser {
         const char c = peek();
         if (c == '"') return parse_literal();
         if (c == '[') return parse_class();
-        if (c == '.') return at_++, add(b_.one_char({{0, 0x10ffff}}));
+        if (c == '.') {
+            at_++;
+            return add(b_.one_char({{0, 0x10ffff}}));
+        }
         if (c == '<' || c == '!') return want("text (tokens like <name> are not supported)");
         const std::string_view name = parse_name();
         if (name.empty()) return want("a literal, a class, a group, or a rule's name");
