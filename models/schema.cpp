@@ -472,6 +472,13 @@ duet_status compile_set(schema_reader& reader, const schema_set& set, const sche
     return builder.build(rule, compiled, build_error);
 }
 
+bool is_deep(const value& v, int limit) {
+    if (limit == 0) return true;
+    const auto is_deeper = [&](const value& part) { return is_deep(part, limit - 1); };
+    if (v.is_list()) return std::ranges::any_of(v.items(), is_deeper);
+    return v.is_map() && std::ranges::any_of(v.members(), is_deeper, &value_member::val);
+}
+
 bool is_without_text(const error_text& err) { return err.text.find("no text matches") != err.text.npos; }
 
 duet_status add_checked(const value& schema, const schema_options& options, grammar_builder& builder, expr* out,
@@ -480,7 +487,8 @@ duet_status add_checked(const value& schema, const schema_options& options, gram
     schema_set set;
     error_text build_error;
     reader.is_lenient = options.is_lenient;
-    DUET_TRY(reader.check(schema));
+    if (is_deep(schema, kSchemaMaxDepth))
+        return fail(err, DUET_ERR_FULL, "schema: want at most %d levels inside each other", kSchemaMaxDepth);
     DUET_TRY(reader.add(schema, &set));
     const duet_status status = compile_set(reader, set, options, builder, out, compiled, build_error);
     if (status == DUET_OK || build_error.text.empty()) return status;

@@ -91,8 +91,11 @@ class regex_parser {
     duet_status parse_part(int depth) {
         const size_t begin = steps_.size();
         const char c = peek();
-        if (c == '^' || c == '$')  // these cannot be repeated
-            return at_++, steps_.push_back({c == '^' ? step::begin : step::end}), DUET_OK;
+        if (c == '^' || c == '$') {  // these cannot be repeated
+            at_++;
+            steps_.push_back({c == '^' ? step::begin : step::end});
+            return DUET_OK;
+        }
         std::vector<code_range> ranges;
         if (take('(')) {
             if (peek() == '?') {
@@ -133,10 +136,10 @@ class regex_parser {
 
     // Without what some validators take for the ranges' kind: blanks, or with is_ascii digits and letters.
     static std::vector<code_range> all_except(std::vector<code_range> ranges, bool is_ascii) {
-        static constexpr uint32_t kOthers[] = {0,      0x1f,   0x1680, 0x1680, 0x2000, 0x200f, 0x2028,
-                                               0x202f, 0x205f, 0x2064, 0x3000, 0x3000, 0xfeff, 0xfeff};
+        static constexpr code_range kOthers[] = {{0, 0x1f},        {0x1680, 0x1680}, {0x2000, 0x200f}, {0x2028, 0x202f},
+                                                 {0x205f, 0x2064}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
         ranges.push_back({0x7f, is_ascii ? kLastChar : 0xa0});
-        for (int i = 0; i < 14; i += 2) ranges.push_back({kOthers[i], kOthers[i + 1]});
+        ranges.insert(ranges.end(), std::begin(kOthers), std::end(kOthers));
         return complement_of(ranges);
     }
 
@@ -307,7 +310,7 @@ class automaton_maker {
                 if (mark_[i] >= go_on) continue;
                 mark_[i] = mark;
                 const step& s = steps_[i];
-                if (s.kind == step::split) todo.push_back(i + (uint32_t)s.b), todo.push_back(i + (uint32_t)s.a);
+                if (s.kind == step::split) todo.insert(todo.end(), {i + (uint32_t)s.b, i + (uint32_t)s.a});
                 if (s.kind == step::begin && is_start) todo.push_back(i + 1);
                 if (s.kind == step::end) (mark == go_on ? at_end_ : todo).push_back(i + 1);
                 if (mark == go_on && s.kind != step::split && s.kind != step::begin) found_.push_back(i);

@@ -129,13 +129,6 @@ const struct {
 };
 // clang-format on
 
-bool is_deep(const value& v, int limit) {
-    if (limit == 0) return true;
-    const auto is_deeper = [&](const value& part) { return is_deep(part, limit - 1); };
-    if (v.is_list()) return std::ranges::any_of(v.items(), is_deeper);
-    return v.is_map() && std::ranges::any_of(v.members(), is_deeper, &value_member::val);
-}
-
 // Looks for a part of a value by its address, and writes the path to the part to *out.
 bool find_path(const value& v, const value* wanted, std::string* out) {
     if (&v == wanted) return true;
@@ -195,12 +188,6 @@ void schema_reader::note_empty(const value& schema, std::string_view keyword, st
 }
 
 // ---- reading --------------------------------------------------------------------------------------------------------
-
-duet_status schema_reader::check(const value& schema) {
-    if (is_deep(schema, kSchemaMaxDepth))
-        return fail(err, DUET_ERR_FULL, "schema: want at most %d levels inside each other", kSchemaMaxDepth);
-    return DUET_OK;
-}
 
 duet_status schema_reader::check_keywords(const value& schema) {
     if (!checked_.insert(&schema).second) return DUET_OK;

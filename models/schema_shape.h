@@ -67,12 +67,10 @@ struct schema_shape {
     bool has_values() const { return !enums.empty() || !constants.empty(); }
 };
 
+// Reads a schema that is not deep: several functions here recurse on its parts.
 class schema_reader {
   public:
     schema_reader(const value& root, error_text& err, size_t& work) : root(root), err(err), work(work) {}
-
-    // Checks the depth of the schema as a whole. It must be called first.
-    duet_status check(const value& schema);
 
     // Adds a schema, and all schemas that $ref and allOf lead to.
     duet_status add(const value& schema, schema_set* set) { return add(schema, -1, 0, set); }
