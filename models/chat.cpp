@@ -244,7 +244,10 @@ value chat_format::adapt_messages(const value& messages, const probed_template& 
             continue;
         }
         const bool takes_folded = folded.is_string() && name == "user" && content.is_string();
-        if (takes_folded) content = joined(), folded = value();
+        if (takes_folded) {
+            content = joined();
+            folded = value();
+        }
         m = with(m, "content", content.is_string() ? content_of(content, t.wants_parts) : content);
         for (const char* key : {"tool_calls", "reasoning_content"}) m = without_empty(m, key);
         const value thoughts = member_of(m, "reasoning_content");
@@ -295,7 +298,8 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     if (has_any_tools) adapted.tools = whole_tools(request.tools, false);
     duet_status status = t.compiled.render(variables_of(adapted), request.now, &r, err);
     if (status == DUET_ERR_ARG && has_any_tools) {  // some templates refuse tools that lack something
-        adapted.tools = whole_tools(request.tools, true), r = {};
+        adapted.tools = whole_tools(request.tools, true);
+        r = {};
         status = t.compiled.render(variables_of(adapted), request.now, &r, err);
     }
     DUET_TRY(status);
@@ -319,8 +323,10 @@ duet_status chat_format::render(const chat_request& request, const tokenizer& vo
     out->first_byte.assign(request.messages.items().size(), -1);
     out->first_id = out->first_byte;
     out->first_byte[0] = out->first_id[0] = 0;
-    for (size_t i = 0; i < starts.size(); i++)
-        out->first_byte[starts[i].second] = starts[i].first, out->first_id[starts[i].second] = offsets[i];
+    for (size_t i = 0; i < starts.size(); i++) {
+        out->first_byte[starts[i].second] = starts[i].first;
+        out->first_id[starts[i].second] = offsets[i];
+    }
     out->text = std::move(r.text.bytes);
     return DUET_OK;
 }

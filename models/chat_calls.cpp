@@ -14,7 +14,8 @@ bool is_name_byte(char c) { return is_letter_or_digit(c) || (uint8_t)c >= 0x80 |
 
 void chat_machine::begin_block(const chat_block& b) {
     block = &b;
-    has_bracket = false, n_items = 0;
+    has_bracket = false;
+    n_items = 0;
     id.clear();
     at = b.syntax == call_syntax::json || b.syntax == call_syntax::literal ? state::item : state::section;
 }
@@ -171,7 +172,11 @@ bool chat_machine::step_name() {
     const bool is_named = block->syntax == call_syntax::named;
     const found ends_id = is_named && !block->key_end.empty() ? look(cur, block->key_end) : found::no;
     if (ends_id == found::partial) return false;
-    if (ends_id == found::yes) return id.assign(buffer, token, cur - token), token = cur += block->key_end.size(), true;
+    if (ends_id == found::yes) {
+        id.assign(buffer, token, cur - token);
+        token = cur += block->key_end.size();
+        return true;
+    }
     if (cur == token && block->syntax != call_syntax::literal && (c == '{' || c == '[')) return go_to(state::item);
     if (cur == token || cur - token > kMaxChatName) return fail();
     const found f = look(cur, block->name_end);
@@ -255,8 +260,12 @@ static std::string clean_json(std::string_view json) {
     std::string out;
     json_scanner s;
     for (const char c : json) {
-        if ((uint8_t)c < 0x20 && s.is_in_string()) append_json_byte(c, &out);
-        else s.push(c), out += c;
+        if ((uint8_t)c < 0x20 && s.is_in_string()) {
+            append_json_byte(c, &out);
+            continue;
+        }
+        s.push(c);
+        out += c;
     }
     return out;
 }
@@ -308,7 +317,10 @@ bool chat_machine::take_object_step(json_scanner::step s, size_t level) {
     case step::value_begin:
         token = cur;
         is_name_value = (key == "name" || key == "tool_name" || key == "function") && buffer[cur] == '"';
-        if (block->flags & kNameIsKey) name = key, has_name = true;
+        if (block->flags & kNameIsKey) {
+            name = key;
+            has_name = true;
+        }
         if (is_arguments) {
             if (buffer[cur] != '{') return false;
             if (!has_name) args_begin = cur;
@@ -409,10 +421,12 @@ bool chat_machine::step_value_open() {
     for (const char c : key) append_json_byte(c, &text);
     text += t == kJsonString ? "\": \"" : "\": ";
     commit(chat_event_kind::call_arguments, text);
-    types = t, token = cur;
+    types = t;
+    token = cur;
     value_text.clear();
     value_end = block->value_close;
-    skips_break = block->value_open.empty() || (block->flags & kCdata), passes_json = false;
+    skips_break = block->value_open.empty() || (block->flags & kCdata);
+    passes_json = false;
     at = t == kJsonString ? state::text_value : state::typed_value;
     return true;
 }
@@ -463,7 +477,10 @@ bool chat_machine::give_up_typing() {
     const size_t first = buffer.find_first_not_of(" \n\t\r", token);
     passes_json =
         first < cur && (buffer[first] == '{' || buffer[first] == '[') && (!types || (types & (kJsonMap | kJsonList)));
-    if (!passes_json) value_text = "\"", at = state::text_value;
+    if (!passes_json) {
+        value_text = '"';
+        at = state::text_value;
+    }
     cur = token;
     return true;
 }
@@ -474,7 +491,10 @@ bool chat_machine::step_value() {
         if (block->flags & kCdata) {
             const found f = look(cur, "<![CDATA[");
             if (f == found::partial) return false;
-            if (f == found::yes) cur += 9, value_end = "]]></param>";
+            if (f == found::yes) {
+                cur += 9;
+                value_end = "]]></param>";
+            }
         } else if (buffer[cur] == '\n') {
             size_t tag_end;  // an empty value may have one break only
             const found f = find_value_end(&tag_end);

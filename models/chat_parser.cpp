@@ -196,8 +196,9 @@ bool chat_machine::take(const mark& m) {
         begin_block(*m.block);
         if (m.block->is_bare()) return true;
         cur += m.text.size();
-        if (m.text == m.block->call_open) token = cur, at = state::name;
-        return true;
+        if (m.text != m.block->call_open) return true;
+        token = cur;
+        return go_to(state::name);
     }
     cur += m.text.size();
     commit(chat_event_kind::markup);

@@ -55,8 +55,7 @@ void end_call(duet_chat_parser& p, bool is_complete) {
 void on_event(void* user, const chat_event& e) {
     duet_chat_parser& p = *(duet_chat_parser*)user;
     if (p.has_stopped) return;
-    const bool is_call = e.kind >= chat_event_kind::call_begin && e.kind <= chat_event_kind::call_end;
-    if (is_call && e.kind != chat_event_kind::call_begin) p.calls.back().raw += e.raw;
+    if (e.kind == chat_event_kind::call_arguments || e.kind == chat_event_kind::call_end) p.calls.back().raw += e.raw;
     switch (e.kind) {
     case chat_event_kind::text:
         end_thinking(p);

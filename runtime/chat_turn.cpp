@@ -71,8 +71,10 @@ bool compute(duet_chat_turn& t, duet_chat_event* out) {
         return true;
     }
     // The token that ends an answer may be a marker of its form.
-    if (token.stop_reason == DUET_STOP_END && t.generation->end_id >= 0)
-        (void)add_token(t.parser, t.generation->end_id), t.parser.n_tok--;
+    if (token.stop_reason == DUET_STOP_END && t.generation->end_id >= 0) {
+        (void)add_token(t.parser, t.generation->end_id);
+        t.parser.n_tok--;
+    }
     end_answer(t, st, token.stop_reason);
     return false;
 }
