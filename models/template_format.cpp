@@ -147,16 +147,15 @@ class value_formatter {
 class percent_formatter : value_formatter {
   public:
     percent_formatter(template_run& run, const traced_text& format, const value& arguments)
-        : value_formatter(run), format_(format), arguments_(arguments) {}
+        : value_formatter(run), format_(format), text_(format.bytes), arguments_(arguments) {}
 
     traced_text format() {
         traced_text out;
-        const std::string_view f = format_.bytes;
-        while (at_ < f.size() && !run_.failed()) {
-            const size_t percent = std::min(f.find('%', at_), f.size());
+        while (at_ < text_.size() && !run_.failed()) {
+            const size_t percent = std::min(text_.find('%', at_), text_.size());
             out.append(format_, at_, percent - at_);
             at_ = percent + 1;
-            if (percent < f.size() && run_.has_room(out.size())) out.append(conversion(f));
+            if (percent < text_.size() && run_.has_room(out.size())) out.append(conversion());
         }
         const bool is_tuple = arguments_.is(value_kind::tuple);
         const bool may_stay = !is_tuple && !arguments_.is_string() && run_.is_indexed(arguments_);
@@ -173,23 +172,23 @@ class percent_formatter : value_formatter {
         return run_.fail("not enough arguments for format string");
     }
 
-    bool take(std::string_view f, char c) { return at_ < f.size() && f[at_] == c && ++at_; }
+    bool take(char c) { return at_ < text_.size() && text_[at_] == c && ++at_; }
 
-    int64_t number_or_star(std::string_view f) {
+    int64_t number_or_star() {
         int64_t i = 0;
         size_t n = 0;
-        if (take(f, '*')) return run_.to_index(next_argument(), &i), i;
-        if (!read_number(f, &at_, &n)) run_.fail("a number of the format is too large", DUET_ERR_FULL);
+        if (take('*')) return run_.to_index(next_argument(), &i), i;
+        if (!read_number(text_, &at_, &n)) run_.fail("a number of the format is too large", DUET_ERR_FULL);
         return (int64_t)std::min<size_t>(n, INT64_MAX);
     }
 
-    traced_text conversion(std::string_view f) {
+    traced_text conversion() {
         value argument;
-        const bool has_key = take(f, '(');
+        const bool has_key = take('(');
         if (has_key) {
-            const size_t end = f.find(')', at_);
-            if (end == f.npos) return wrong("incomplete format key");
-            const std::string_view key = f.substr(at_, end - at_);
+            const size_t end = text_.find(')', at_);
+            if (end == text_.npos) return wrong("incomplete format key");
+            const std::string_view key = text_.substr(at_, end - at_);
             const value* found = arguments_.find(key);
             if (!found) return wrong("the format wants a mapping with the key (" + std::string(key) + ")");
             argument = *found;
@@ -198,19 +197,19 @@ class percent_formatter : value_formatter {
         }
         format_spec spec;
         bool has_zero = false;
-        for (; at_ < f.size() && is_one_of(f[at_], "-+ #0"); at_++) {
-            if (f[at_] == '-') spec.align = '<';
-            has_zero |= f[at_] == '0';
-            spec.is_alternate |= f[at_] == '#';
-            if (f[at_] == '+' || (f[at_] == ' ' && spec.sign != '+')) spec.sign = f[at_];
+        for (; at_ < text_.size() && is_one_of(text_[at_], "-+ #0"); at_++) {
+            if (text_[at_] == '-') spec.align = '<';
+            has_zero |= text_[at_] == '0';
+            spec.is_alternate |= text_[at_] == '#';
+            if (text_[at_] == '+' || (text_[at_] == ' ' && spec.sign != '+')) spec.sign = text_[at_];
         }
-        const int64_t width = number_or_star(f);
+        const int64_t width = number_or_star();
         if (width < 0) spec.align = '<';
         spec.width = width < 0 ? 0 - (size_t)width : (size_t)width;
-        if (take(f, '.')) spec.precision = (int)std::clamp<int64_t>(number_or_star(f), 0, 1 << 30);
-        while (at_ < f.size() && is_one_of(f[at_], "lhL")) at_++;
-        if (at_ == f.size()) return wrong("incomplete format");
-        spec.type = f[at_++];
+        if (take('.')) spec.precision = (int)std::clamp<int64_t>(number_or_star(), 0, 1 << 30);
+        while (at_ < text_.size() && is_one_of(text_[at_], "lhL")) at_++;
+        if (at_ == text_.size()) return wrong("incomplete format");
+        spec.type = text_[at_++];
         if (spec.type == '%') return traced_text("%", false);
         if (!has_key) argument = next_argument();
         return run_.failed() ? traced_text() : convert(argument, spec, has_zero && !spec.align);
@@ -233,6 +232,7 @@ class percent_formatter : value_formatter {
     }
 
     const traced_text& format_;
+    const std::string_view text_;  // its bytes
     const value& arguments_;
     size_t at_ = 0, n_used_ = 0;
 };

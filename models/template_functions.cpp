@@ -142,11 +142,11 @@ value number_round(native_call& c) {
 
 value number_filesizeformat(native_call& c) {
     const value number = float_of(c.run, c[0], {});
-    if (!number.is(value_kind::real)) return c.run.fail("filesizeformat: want a number");
+    if (!number.is(value_kind::real) || !std::isfinite(number.as_double()))
+        return c.run.fail("filesizeformat: want a number");
     const bool is_binary = c.flag(1);
     const double n = number.as_double(), base = is_binary ? 1024 : 1000;
     if (n == 1) return c.run.make("1 Byte");
-    if (!std::isfinite(n)) return c.run.fail("filesizeformat: want a number");
     if (n < base) return c.run.make(std::to_string((int64_t)std::max(n, -1e18)) + " Bytes");
     static constexpr std::string_view kLetters = "kMGTPEZY";
     size_t i = 0;
@@ -181,7 +181,8 @@ value range(native_call& c) {
     if (size > kLongestRange) return c.run.fail("range: want at most " + std::to_string(kLongestRange) + " numbers");
     template_object* o;
     const value out = c.run.make_object(kRangeObject, {}, &o);
-    o->range = {start, step, (int64_t)size}, o->stop = stop;
+    o->range = {start, step, (int64_t)size};
+    o->stop = stop;
     return out;
 }
 

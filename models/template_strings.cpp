@@ -108,7 +108,8 @@ template <bool kEnd> value remove_affix(native_call& c) {
 
 // The part of the text that the arguments 2 and 3 (start and end, in characters) name. false: nothing, or an error.
 bool part_of(native_call& c, std::string_view* part, int64_t* first_char) {
-    *part = c.text(0).bytes, *first_char = 0;
+    *part = c.text(0).bytes;
+    *first_char = 0;
     if (!c.given[2] && !c.given[3]) return true;
     const int64_t n_chars = c.run.length(c[0]);
     slice_range at;
