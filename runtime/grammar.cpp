@@ -58,10 +58,11 @@ duet_status check_grammar_params(const duet_grammar_params& p, error_text& err) 
 duet_status check_triggers(const duet_grammar& body, const std::vector<std::string>& triggers, error_text& err) {
     for (const std::string& trigger : triggers) {
         grammar_matcher text(body.rules);
-        if (duet_status st = text.accept_bytes(trigger, err); st == DUET_ERR_ARG)
+        const duet_status st = text.accept_bytes(trigger, err);
+        if (st == DUET_ERR_ARG)
             return fail(err, st, "duet_grammar_create: trigger \"%s\": no text of the grammar begins with it",
                         printable(trigger).c_str());
-        else if (st != DUET_OK) return st;
+        DUET_TRY(st);
     }
     return DUET_OK;
 }
