@@ -98,9 +98,9 @@ void run_kv_append(cpu_context& c, const op& o) {
         uint8_t* chunk = cached_chunk(c, o.index, c.batch->seq[i], pos / kAttnChunk);
         for (int h = 0; h < layer.n_kv_heads; h++) {
             uint8_t* head = chunk + (size_t)h * (place.k_bytes + place.v_bytes);
-            store_cached(c, head, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, layer.k_dim, kAttnChunk, at);
+            store_cached(c, head, c.head(o.in, i, h), layer.k_dim, kAttnChunk, at);
             if (layer.v_in_k) continue;
-            store_cached(c, head + place.k_bytes, c.row(o.in2, i) + (size_t)h * (size_t)o.in2.stride, layer.v_dim, 1,
+            store_cached(c, head + place.k_bytes, c.head(o.in2, i, h), layer.v_dim, 1,
                          (size_t)at * (size_t)layer.v_dim);
         }
     });
@@ -130,7 +130,7 @@ struct chunk_range {
 
 void finish_head(const cpu_context& c, const op& o, int i_row, int h, attn_state* state, float* values, int n) {
     if (const float* sinks = c.vector_of(o.w)) exact_attn_sink(state, values, sinks[h], n);
-    exact_attn_finish(*state, values, n, c.row(o.out, i_row) + (size_t)h * (size_t)o.out.stride);
+    exact_attn_finish(*state, values, n, c.head(o.out, i_row, h));
 }
 
 // The last position that token i of the batch sees.
@@ -163,7 +163,7 @@ void attend(cpu_context& c, const op& o, const token_run& run, int kv_head, int 
     for (int r = 0; r < n_rows; r++) {
         const int i = run.first + r / group, h = first_head + r % group;
         float* qr = q + (size_t)r * q_stride;
-        memcpy(qr, c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, (size_t)layer.k_dim * 4);
+        memcpy(qr, c.head(o.in, i, h), (size_t)layer.k_dim * 4);
         if (o.temperature_scale != 0.0f) {
             const float f = exact_temperature(c.batch->pos[i], o.temperature_scale, o.temperature_length);
             for (int j = 0; j < layer.k_dim; j++) qr[j] = qr[j] * f;

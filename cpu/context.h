@@ -61,11 +61,13 @@ inline act_matrix act_arrays(uint8_t* at, size_t codes, size_t q_stride, int n_t
 
 // Returns n_tok rows of the same arrays, from row i on.
 inline act_matrix act_from(act_matrix a, size_t i, int n_tok) {
+    a.x += i * a.x_stride;
     a.q += i * a.q_stride;
     a.d += i * (a.q_stride / 32);
     a.t += i * (a.q_stride / 32);
     a.s16 += i * (a.q_stride / 16);
-    a.n_tok = n_tok, a.panels = nullptr;
+    a.n_tok = n_tok;
+    a.panels = nullptr;
     return a;
 }
 
@@ -119,6 +121,9 @@ struct cpu_context {
         return (float*)((uint8_t*)buffers.data + layout.buffer_offset[(size_t)v.buffer]) + (size_t)i * stride(v) +
                v.offset;
     }
+    float* head(const view& v, int i, int h) const { return row(v, i) + (size_t)h * (size_t)v.stride; }
+    // The place of column j of a row, which skips what lies between the view's heads.
+    float* column(const view& v, int i, int j) const { return head(v, i, j / v.head_dim) + j % v.head_dim; }
     const weight& weight_of(weight_id w) const { return graph.weights[(size_t)w]; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)weight_of(w).data; }
     uint8_t* page(int group, int index) const {
@@ -135,6 +140,19 @@ struct cpu_context {
         return (float*)states.data + (size_t)slot * layout.state_floats + layout.state_offset[(size_t)layer];
     }
 };
+
+// Returns what thread t takes to multiply n_rows rows of a weight, from row r0 on, by the activations. The caller adds
+// the way and where the results go.
+inline matmul_args piece_args(const cpu_context& c, int t, const weight& w, size_t r0, int n_rows, act_matrix a) {
+    matmul_args m{};
+    m.w = w.data + r0 * w.row_bytes;
+    m.row_bytes = w.row_bytes;
+    m.n_in = (int)w.n_in;
+    m.n_rows = n_rows;
+    m.a = a;
+    m.scratch = c.thread_scratch(t);
+    return m;
+}
 
 // Quantizes the n values of x from number j on into row i of a. j and n are multiples of 32.
 inline void quantize_row(const cpu_context& c, const float* x, int j, int n, const act_matrix& a, size_t i) {

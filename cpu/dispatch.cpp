@@ -24,7 +24,7 @@ namespace {
 
 struct cpu_features {
     bool avx2 = false, avx512 = false, amx = false, bf16 = false, amx_bf16 = false;
-    bool neon = false, dotprod = false, i8mm = false;
+    bool neon = true, dotprod = false, i8mm = false;  // every 64-bit ARM has NEON
 };
 
 #if defined(__x86_64__)
@@ -62,7 +62,6 @@ cpu_features ask_cpu() {
 #elif defined(__aarch64__)
 cpu_features ask_cpu() {
     cpu_features f;
-    f.neon = true;
 #if defined(__linux__)  // HWCAP_ASIMDDP, HWCAP2_I8MM: linux:arch/arm64/include/uapi/asm/hwcap.h
     f.dotprod = getauxval(AT_HWCAP) >> 20 & 1;
     f.i8mm = f.dotprod && (getauxval(AT_HWCAP2) >> 13 & 1);

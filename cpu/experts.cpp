@@ -47,7 +47,7 @@ act_matrix gather_inputs(cpu_context& c, const op& o, int n_tok, bool reuse) {
     const size_t stride = round_up((size_t)n_in, 64);
     auto input = [&](int j) {
         const int pair = lists.order[(size_t)j];
-        return c.row(o.in, pair / o.n_used) + (is_shared ? 0 : (size_t)(pair % o.n_used) * (size_t)o.in.stride);
+        return c.head(o.in, pair / o.n_used, is_shared ? 0 : pair % o.n_used);
     };
     if (!is_quantized(w.type)) {
         act_matrix a{};
@@ -97,15 +97,8 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         const int e = lists.active[(size_t)(i_piece / n_pieces)], first = lists.start[(size_t)e],
                   n = lists.start[(size_t)e + 1] - first;
         const int r0 = i_piece % n_pieces * rows_per_piece, n_rows = std::min(rows_per_piece, n_out - r0);
-        matmul_args m{};
-        m.w = w.data + ((size_t)e * (size_t)n_out + (size_t)r0) * w.row_bytes;
-        m.row_bytes = w.row_bytes;
-        m.n_in = (int)w.n_in;
-        m.n_rows = n_rows;
-        m.a = a.q ? act_from(a, (size_t)first, n) : a;
-        m.a.x = a.x ? a.x + (size_t)first * a.x_stride : nullptr;
-        m.a.n_tok = n;
-        m.scratch = c.thread_scratch(t);
+        const size_t row = (size_t)e * (size_t)n_out + (size_t)r0;
+        matmul_args m = piece_args(c, t, w, row, n_rows, act_from(a, (size_t)first, n));
         m.y = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
         m.y_stride = (size_t)rows_per_piece;
         matmul_ways ways = ways_of_matmul(*c.kernels, w.type, n, false);
@@ -119,7 +112,7 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
         for (int i = 0; i < n; i++) {
             const int pair = lists.order[(size_t)(first + i)];
             const float* y = m.y + (size_t)i * m.y_stride;
-            float* out = c.row(o.out, pair / n_used) + (size_t)(pair % n_used) * (size_t)o.out.stride + r0;
+            float* out = c.head(o.out, pair / n_used, pair % n_used) + r0;
             for (int r = 0; r < n_rows; r++)
                 out[r] = bias ? y[r] + bias[(size_t)e * (size_t)n_out + (size_t)(r0 + r)] : y[r];
         }

@@ -94,8 +94,8 @@ void run_norm(cpu_context& c, const op& o) {
     const int d = o.in.head_dim;
     for_rows(c, c.n_rows(o.in), (size_t)o.in.width() * 2, [&](int i) {
         for (int h = 0; h < o.in.n_heads; h++) {
-            const float* x = c.row(o.in, i) + (size_t)h * (size_t)o.in.stride;
-            float* y = c.row(o.out, i) + (size_t)h * (size_t)o.out.stride;
+            const float* x = c.head(o.in, i, h);
+            float* y = c.head(o.out, i, h);
             const float* wh = w ? w + (size_t)h * (size_t)o.w_stride : nullptr;
             if (o.norm == norm_kind::rms) c.kernels->rms_norm(x, wh, d, o.eps, y);
             else if (o.norm == norm_kind::layer) exact_layer_norm(x, wh, b, d, o.eps, y);
@@ -167,13 +167,7 @@ void run_matmuls(cpu_context& c, const op* ops, int n, bool reuse) {
     const auto compute = [&](const op& o, int t, int r0, int n_rows, matmul_way way, bool same_input) {
         const weight& w = c.weight_of(o.w);
         const float* bias = c.vector_of(o.b);
-        matmul_args m{};
-        m.w = w.data + (size_t)r0 * w.row_bytes;
-        m.row_bytes = w.row_bytes;
-        m.n_in = (int)w.n_in;
-        m.n_rows = n_rows;
-        m.a = a;
-        m.scratch = c.thread_scratch(t);
+        matmul_args m = piece_args(c, t, w, (size_t)r0, n_rows, a);
         m.way = way;
         m.same_input = same_input;
         float* tile = (float*)(c.thread_scratch(t) + c.layout.matmul_bytes);
@@ -229,7 +223,7 @@ void run_rope(cpu_context& c, const op& o) {
         const float* cos_a = (const float*)c.rope.data + c.layout.rope_offset[(size_t)o.index] + (size_t)i * n * 2;
         const float* sin_a = cos_a + n;
         for (int h = 0; h < o.in.n_heads; h++)
-            c.kernels->rotate(c.row(o.in, i) + (size_t)h * (size_t)o.in.stride, o.rope_dim / 2, o.neox, cos_a, sin_a);
+            c.kernels->rotate(c.head(o.in, i, h), o.rope_dim / 2, o.neox, cos_a, sin_a);
     });
 }
 
@@ -250,16 +244,13 @@ void elementwise(const cpu_context& c, const op& o, const float* x, const float*
 // in any of the views.
 void run_elementwise(cpu_context& c, const op& o) {
     const bool has_in2 = o.in2.buffer >= 0, one_factor = o.kind == op_kind::multiply;
-    auto place = [](const view& v, int j) {
-        return (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim);
-    };
     auto run = [](const view& v, int j) { return v.contiguous() ? v.width() : v.head_dim - j % v.head_dim; };
     for_columns(c, c.n_rows(o.in), o.in.width(), [&](int i, int first, int n) {
         for (int j = first, step; j < first + n; j += step) {
             step = std::min({first + n - j, run(o.in, j), run(o.out, j)});
             if (has_in2 && !one_factor) step = std::min(step, run(o.in2, j));
-            const float* x2 = !has_in2 ? nullptr : c.row(o.in2, i) + (one_factor ? 0 : place(o.in2, j));
-            elementwise(c, o, c.row(o.in, i) + place(o.in, j), x2, step, c.row(o.out, i) + place(o.out, j));
+            const float* x2 = has_in2 ? c.column(o.in2, i, one_factor ? 0 : j) : nullptr;
+            elementwise(c, o, c.column(o.in, i, j), x2, step, c.column(o.out, i, j));
         }
     });
 }
@@ -269,13 +260,15 @@ void run_gather(cpu_context& c, const op& o) {
         memcpy(c.row(o.out, i), c.row(o.in, c.batch->wanted[i]), (size_t)o.in.width() * 4);
 }
 
+bool is_matmul(const op& o) { return o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul; }
+
 // Tells the session's listener each row that a matmul is about to read, with the matrix that reads it.
 void tell_inputs(const cpu_context& c, const op& o) {
     const weight& w = c.weight_of(o.w);
     for (int i = 0; i < c.n_rows(o.in); i++)
         for (int k = 0; k < std::max(1, o.n_used); k++) {
             const int32_t mat = o.in2.buffer < 0 ? k : ((const int32_t*)c.row(o.in2, i))[k];
-            const float* x = c.row(o.in, i) + (o.in.n_heads == 1 ? 0 : (size_t)k * (size_t)o.in.stride);
+            const float* x = c.head(o.in, i, o.in.n_heads == 1 ? 0 : k);
             c.limits.inputs(c.limits.inputs_user, w.name.c_str(), mat, (int32_t)w.n_mats, x, w.n_in);
         }
 }
@@ -283,8 +276,7 @@ void tell_inputs(const cpu_context& c, const op& o) {
 // Runs n ops from i on: matmuls of one input, or one op.
 void run_ops(cpu_context& c, size_t i, int n) {
     const op& o = c.graph.ops[i];
-    for (int k = 0; k < n && c.limits.inputs && (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul); k++)
-        tell_inputs(c, c.graph.ops[i + (size_t)k]);
+    for (int k = 0; k < n && c.limits.inputs && is_matmul(o); k++) tell_inputs(c, c.graph.ops[i + (size_t)k]);
     switch (o.kind) {
     case op_kind::embed: return run_embed(c, o);
     case op_kind::norm: return run_norm(c, o);
@@ -328,7 +320,7 @@ void prepare(cpu_context& c) {
         bool reuse = false;
         if (o.after_border) quantized = view{};
         std::string name = op_name(o.kind);
-        if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
+        if (is_matmul(o)) {
             const weight& w = c.weight_of(o.w);
             name += std::string(" ") + type_name(w.type);
             if (is_quantized(w.type) && o.kind == op_kind::expert_matmul && o.in.n_heads > 1) {
@@ -349,19 +341,18 @@ void count_profile(cpu_context& c, size_t i, uint64_t ns) {
     profile_entry& e = c.rows[(size_t)c.row_of_op[i]];
     e.n_calls++;
     e.time_ns += ns;
-    if (o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) {
+    if (is_matmul(o)) {
         const weight& w = c.weight_of(o.w);
         const uint64_t n = (uint64_t)std::max(1, o.n_used) * (uint64_t)c.n_rows(o.in);
         e.weight_bytes += w.n_bytes / (uint64_t)w.n_mats * std::min(n, (uint64_t)w.n_mats);
         e.n_mac += (uint64_t)(w.n_in * w.n_out) * n;
     } else if (o.kind == op_kind::attention) {
         const cache_layer& layer = c.graph.caches[(size_t)o.index];
+        const layer_place& place = c.layout.places[(size_t)o.index];
         for (int t = 0; t < c.batch->n_tok; t++) {
             const uint64_t n = (uint64_t)c.batch->pos[t] + 1;
             e.n_mac += n * (uint64_t)(o.in.n_heads * (layer.k_dim + layer.v_dim));
-            e.weight_bytes += n / kAttnChunk *
-                              (c.layout.places[(size_t)o.index].k_bytes + c.layout.places[(size_t)o.index].v_bytes) *
-                              (uint64_t)layer.n_kv_heads;
+            e.weight_bytes += n / kAttnChunk * (place.k_bytes + place.v_bytes) * (uint64_t)layer.n_kv_heads;
         }
     }
 }
@@ -380,10 +371,9 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
     c->kernels = find_cpu_kernels(isa, limits.fast);
     if (!c->kernels) return fail(err, DUET_ERR_DEVICE, "cpu isa %s: this CPU runs: %s", isa, cpu_isa_names());
     for (const op& o : g.ops)
-        if ((o.kind == op_kind::matmul || o.kind == op_kind::expert_matmul) &&
-            !c->kernels->formats[g.weights[(size_t)o.w].type].run)
+        if (is_matmul(o) && !c->kernels->formats[c->weight_of(o.w).type].run)
             return fail(err, DUET_ERR_UNSUPPORTED, "tensor %s: no kernel for its number format",
-                        g.weights[(size_t)o.w].name.c_str());
+                        c->weight_of(o.w).name.c_str());
     const size_t states = c->layout.state_floats * 4 * (size_t)limits.n_state_slots;
     if (!c->buffers.allocate(c->layout.buffer_bytes) || !c->cache.allocate(c->layout.cache_bytes) ||
         !c->states.allocate(states) || !c->act.allocate(c->layout.act_bytes) ||

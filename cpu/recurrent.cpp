@@ -35,10 +35,6 @@ void run_conv(cpu_context& c, const op& o) {
 
 namespace {
 
-const float* column(const cpu_context& c, const view& v, int i_row, int j) {
-    return c.row(v, i_row) + (size_t)(j / v.head_dim) * (size_t)v.stride + (size_t)(j % v.head_dim);
-}
-
 // Runs every sequence's tokens over the states of all heads. step(head, row, &token) fills a token's vectors and
 // factors.
 template <class Step>
@@ -74,8 +70,8 @@ void run_delta_net(cpu_context& c, const op& o) {
         tok->q = x + (size_t)group * (size_t)d;
         tok->k = x + (size_t)(n_groups + group) * (size_t)d;
         tok->v = x + (size_t)(2 * n_groups + r) * (size_t)d;
-        tok->beta = exact_sigmoid(*column(c, o.in2, row, r));
-        tok->decay = exact_decay(decay_rate[r], exact_step_size(*column(c, o.in3, row, r), bias[r]));
+        tok->beta = exact_sigmoid(*c.column(o.in2, row, r));
+        tok->decay = exact_decay(decay_rate[r], exact_step_size(*c.column(o.in3, row, r), bias[r]));
     });
 }
 
@@ -89,7 +85,7 @@ void run_mamba2(cpu_context& c, const op& o) {
         tok->v = x + (size_t)r * (size_t)d;
         tok->k = x + inner + (size_t)group * (size_t)n_state;
         tok->q = x + inner + (size_t)(n_groups + group) * (size_t)n_state;
-        tok->beta = exact_step_size(*column(c, o.in2, row, r), bias[r]);
+        tok->beta = exact_step_size(*c.column(o.in2, row, r), bias[r]);
         tok->decay = exact_decay(decay_rate[r], tok->beta);
     });
 }
