@@ -18,39 +18,32 @@ duet_status null_argument(const char* call, const char* name, error_text& err) {
     return fail(err, DUET_ERR_ARG, "%s: %s is NULL", call, name);
 }
 
-// Makes a handle and fills it. The handle is stored also when that fails, so that the text can be read from it.
-template <class Handle, class Fill> duet_status create(const char* call, Handle** out, Fill fill) {
+// The file of a handle that threads share: a file, or a model, whose number and text of opening stand there.
+const duet_file* file_of(const duet_file* file) { return file; }
+const duet_file* file_of(const duet_model* model) { return model ? &model->source : nullptr; }
+
+template <class Handle> error_text& error_of(Handle& handle) { return handle.err; }
+error_text& error_of(duet_model& model) { return model.source.err; }
+
+// Makes a handle and fills it: fill(handle, args...). The handle is stored also when that fails, so that the text can
+// be read from it.
+template <class Handle, class Fill, class... Args>
+duet_status create(const char* call, Handle** out, Fill fill, Args... args) {
     return guarded_shared(0, [&](error_text& err) -> duet_status {
         if (!out) return null_argument(call, "out", err);
         *out = nullptr;
         Handle* const handle = new Handle;
         *out = handle;
-        return fill(*handle);
+        return guarded(error_of(*handle), [&] { return fill(*handle, args...); });
     });
-}
-
-// The same for handles whose text is the handle's own: fill(handle, args...).
-template <class Handle, class Fill, class... Args>
-duet_status create_own(const char* call, Handle** out, Fill fill, Args... args) {
-    return create(call, out, [&](Handle& h) { return guarded(h.err, [&] { return fill(h, args...); }); });
-}
-
-duet_status create_model(duet_model** out, const model_source& from, const duet_model_params* params) {
-    return create(from.call, out,
-                  [&](duet_model& m) { return guarded(m.source.err, [&] { return open_model(m, from, params); }); });
 }
 
 // A call on a file or a model, which threads share: f(handle, args..., err).
-template <class F, class... Args>
-duet_status with_file(const char* call, const duet_file* file, F f, Args... args) {
+template <class Handle, class F, class... Args>
+duet_status with_shared(const char* call, const char* name, const Handle* handle, F f, Args... args) {
+    const duet_file* file = file_of(handle);
     return guarded_shared(file ? file->number : 0, [&](error_text& err) -> duet_status {
-        return file ? f(*file, args..., err) : null_argument(call, "file", err);
-    });
-}
-template <class F, class... Args>
-duet_status with_model(const char* call, const duet_model* model, F f, Args... args) {
-    return guarded_shared(model ? model->source.number : 0, [&](error_text& err) -> duet_status {
-        return model ? f(*model, args..., err) : null_argument(call, "model", err);
+        return handle ? f(*handle, args..., err) : null_argument(call, name, err);
     });
 }
 
@@ -62,7 +55,7 @@ const char* text_of_error(const duet_file* file) noexcept {
     const char* text = thread_error(file ? file->number : 0);
     return text ? text : file ? file->err.text.c_str() : "";
 }
-const char* text_of_error(const duet_model* model) noexcept { return text_of_error(model ? &model->source : nullptr); }
+const char* text_of_error(const duet_model* model) noexcept { return text_of_error(file_of(model)); }
 
 // A call on a writer, as a rule of one of its members: f(writer, args..., err).
 template <class F, class... Args>
@@ -167,7 +160,7 @@ duet_status duet_dequantize_row(int32_t type_id, const void* src, int64_t n_elem
 // ---- files ----------------------------------------------------------------------------------------------------------
 
 duet_status duet_file_open(const char* path, duet_file** out) {
-    return create_own(__func__, out, [=](duet_file& f) {
+    return create(__func__, out, [=](duet_file& f) {
         return path ? f.file.open(path, f.err) : null_argument("duet_file_open", "path", f.err);
     });
 }
@@ -191,11 +184,11 @@ int32_t duet_file_n_parts(const duet_file* file) {
 }
 
 duet_status duet_file_kv(const duet_file* file, int64_t i, duet_kv* out) {
-    return with_file(__func__, file, file_kv, i, out);
+    return with_shared(__func__, "file", file, file_kv, i, out);
 }
 
 duet_status duet_file_tensor(const duet_file* file, int64_t i, duet_tensor* out) {
-    return with_file(__func__, file, file_tensor, i, out);
+    return with_shared(__func__, "file", file, file_tensor, i, out);
 }
 
 int64_t duet_file_find_kv(const duet_file* file, const char* key) {
@@ -213,19 +206,19 @@ int64_t duet_file_find_tensor(const duet_file* file, const char* name) {
 }
 
 duet_status duet_file_get_int(const duet_file* file, int64_t i_kv, uint64_t i_value, int64_t* out) {
-    return with_file(__func__, file, file_get_int, i_kv, i_value, out);
+    return with_shared(__func__, "file", file, file_get_int, i_kv, i_value, out);
 }
 
 duet_status duet_file_get_float(const duet_file* file, int64_t i_kv, uint64_t i_value, double* out) {
-    return with_file(__func__, file, file_get_float, i_kv, i_value, out);
+    return with_shared(__func__, "file", file, file_get_float, i_kv, i_value, out);
 }
 
 duet_status duet_file_get_string(const duet_file* file, int64_t i_kv, uint64_t i_value, duet_string* out) {
-    return with_file(__func__, file, file_get_string, i_kv, i_value, out);
+    return with_shared(__func__, "file", file, file_get_string, i_kv, i_value, out);
 }
 
 duet_status duet_writer_create(duet_writer** out) {
-    return create_own(__func__, out, [](duet_writer&) { return DUET_OK; });
+    return create(__func__, out, [](duet_writer&) { return DUET_OK; });
 }
 
 DUET_HANDLE(duet_writer)
@@ -306,22 +299,23 @@ double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
 DUET_INIT(duet_model_params)
 
 duet_status duet_model_open(const char* path, const duet_model_params* params, duet_model** out) {
-    return create_model(out, {.path = path, .call = __func__}, params);
+    return create(__func__, out, open_model, model_source{.path = path, .call = __func__}, params);
 }
 
 duet_status duet_model_open_memory(const void* data, uint64_t n_bytes, const duet_model_params* p, duet_model** out) {
-    return create_model(out, {.data = data, .n_bytes = n_bytes, .call = __func__}, p);
+    return create(__func__, out, open_model, model_source{.data = data, .n_bytes = n_bytes, .call = __func__}, p);
 }
 
 duet_status duet_model_open_reader(duet_read_fn read, void* user, uint64_t n_bytes, const duet_model_params* params,
                                    duet_model** out) {
-    return create_model(out, {.read = read, .user = user, .n_bytes = n_bytes, .call = __func__}, params);
+    return create(__func__, out, open_model,
+                  model_source{.read = read, .user = user, .n_bytes = n_bytes, .call = __func__}, params);
 }
 
 DUET_HANDLE(duet_model)
 
 duet_status duet_model_get_info(const duet_model* model, duet_model_info* out) {
-    return with_model(__func__, model, model_info, out);
+    return with_shared(__func__, "model", model, model_info, out);
 }
 
 const duet_file* duet_model_file(const duet_model* model) {
@@ -332,12 +326,12 @@ const duet_file* duet_model_file(const duet_model* model) {
 
 duet_status duet_tokenize(const duet_model* model, const char* text, size_t n_bytes, int32_t flags, int32_t* ids,
                           size_t max_ids, size_t* n_ids) {
-    return with_model(__func__, model, tokenize, text, n_bytes, flags, ids, max_ids, n_ids);
+    return with_shared(__func__, "model", model, tokenize, text, n_bytes, flags, ids, max_ids, n_ids);
 }
 
 duet_status duet_detokenize(const duet_model* model, const int32_t* ids, size_t n_ids, int32_t special, char* out,
                             size_t max_bytes, size_t* n_bytes) {
-    return with_model(__func__, model, detokenize, ids, n_ids, special, out, max_bytes, n_bytes);
+    return with_shared(__func__, "model", model, detokenize, ids, n_ids, special, out, max_bytes, n_bytes);
 }
 
 duet_string duet_token_text(const duet_model* model, int32_t id) {
@@ -374,11 +368,11 @@ DUET_INIT(duet_session_params)
 DUET_INIT(duet_batch)
 
 duet_status duet_session_plan(const duet_model* model, const duet_session_params* params, duet_memory_plan* out) {
-    return with_model(__func__, model, plan_session, params, out);
+    return with_shared(__func__, "model", model, plan_session, params, out);
 }
 
 duet_status duet_session_create(const duet_model* model, const duet_session_params* params, duet_session** out) {
-    return create_own(__func__, out, create_session, model, params);
+    return create(__func__, out, create_session, model, params);
 }
 
 DUET_HANDLE(duet_session)
@@ -479,7 +473,7 @@ duet_status duet_seq_load(duet_session* session, int32_t seq, const void* data, 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
 duet_status duet_sampler_create(uint64_t seed, duet_sampler** out) {
-    return create_own(__func__, out, [=](duet_sampler& s) {
+    return create(__func__, out, [=](duet_sampler& s) {
         s.sampler.reset(seed);
         return DUET_OK;
     });
@@ -524,7 +518,7 @@ void duet_sampler_reset(duet_sampler* sampler, uint64_t seed) {
 DUET_INIT(duet_grammar_params)
 
 duet_status duet_grammar_create(const duet_model* model, const duet_grammar_params* params, duet_grammar** out) {
-    return create_own(__func__, out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
+    return create(__func__, out, [=](duet_grammar& g) { return create_grammar(model, params, g); });
 }
 
 DUET_HANDLE(duet_grammar)
@@ -540,7 +534,7 @@ int32_t duet_sampler_is_done(duet_sampler* sampler) {
 // ---- text that is certain -------------------------------------------------------------------------------------------
 
 duet_status duet_text_gate_create(const char* const* stop, int32_t n_stop, duet_text_gate** out) {
-    return create_own(__func__, out, gate_create, stop, n_stop);
+    return create(__func__, out, gate_create, stop, n_stop);
 }
 
 DUET_HANDLE(duet_text_gate)
@@ -586,7 +580,7 @@ duet_status duet_generate(duet_session* session, duet_sampler* sampler, const in
 DUET_INIT(duet_chat_params)
 
 duet_status duet_chat_create(const duet_model* model, const duet_chat_params* params, duet_chat** out) {
-    return create_own(__func__, out, create_chat, model, params);
+    return create(__func__, out, create_chat, model, params);
 }
 
 DUET_HANDLE(duet_chat)
@@ -635,7 +629,7 @@ duet_status duet_template_render(const char* chat_template, size_t n_template_by
 
 duet_status duet_chat_parser_create(const duet_chat* chat, int32_t opens_thinking, const char* const* stop,
                                     int32_t n_stop, duet_chat_parser** out) {
-    return create_own(__func__, out, [=](duet_chat_parser& p) -> duet_status {
+    return create(__func__, out, [=](duet_chat_parser& p) -> duet_status {
         if (!chat) return null_argument("duet_chat_parser_create", "chat", p.err);
         return create_parser(p, *chat, opens_thinking != 0, stop, n_stop);
     });
@@ -664,7 +658,7 @@ duet_string duet_chat_parser_message(duet_chat_parser* parser) {
 DUET_INIT(duet_chat_grammar_params)
 
 duet_status duet_chat_grammar(const duet_chat* chat, const duet_chat_grammar_params* params, duet_grammar** out) {
-    return create_own(__func__, out, [=](duet_grammar& g) -> duet_status {
+    return create(__func__, out, [=](duet_grammar& g) -> duet_status {
         if (!chat) return null_argument("duet_chat_grammar", "chat", g.err);
         return create_chat_grammar(*chat, params, g);
     });

@@ -80,10 +80,7 @@ double soft_fma(double x, double y, double z) {
     return fma_round(large);
 }
 
-}  // namespace duet
-
 #if defined(__MINGW32__)
-namespace duet {
 namespace {
 #if defined(__x86_64__)
 __attribute__((target("fma"))) float hardware_fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
@@ -99,14 +96,15 @@ double hardware_fma(double x, double y, double z) { return soft_fma(x, y, z); }
 bool has_hardware_fma() { return false; }
 #endif
 }  // namespace
-}  // namespace duet
 
 extern "C" float duet_fmaf(float x, float y, float z) __asm__("duet_fmaf");
 extern "C" float duet_fmaf(float x, float y, float z) {
-    return duet::has_hardware_fma() ? duet::hardware_fma(x, y, z) : duet::soft_fma(x, y, z);
+    return has_hardware_fma() ? hardware_fma(x, y, z) : soft_fma(x, y, z);
 }
 extern "C" double duet_fma(double x, double y, double z) __asm__("duet_fma");
 extern "C" double duet_fma(double x, double y, double z) {
-    return duet::has_hardware_fma() ? duet::hardware_fma(x, y, z) : duet::soft_fma(x, y, z);
+    return has_hardware_fma() ? hardware_fma(x, y, z) : soft_fma(x, y, z);
 }
 #endif
+
+}  // namespace duet

@@ -23,10 +23,11 @@ struct error_of_thread {
 thread_local error_of_thread last_errors[7];
 
 // "out of memory" and "internal error" fit into an empty std::string, and a text that does not is given up for them.
-duet_status caught_with_text(error_text& err, duet_status status, const char* what, const char* shorter) noexcept {
+duet_status caught_with_text(error_text& err, duet_status status, const char* what) noexcept {
+    const char* const kind = status == DUET_ERR_MEMORY ? "out of memory" : "internal error";
     try {
-        fail(err, status, "%s: %s", shorter, what);
-    } catch (...) { err.text = shorter; }
+        fail(err, status, "%s: %s", kind, what);
+    } catch (...) { err.text = kind; }
     return status;
 }
 
@@ -54,24 +55,20 @@ const char* thread_error() noexcept {
 }
 
 duet_status caught(error_text& err) noexcept {
-    constexpr const char *kMemory = "out of memory", *kInternal = "internal error";
     try {
         throw;
     } catch (const std::bad_alloc&) {
-        err.text = kMemory;
+        err.text = "out of memory";
         return DUET_ERR_MEMORY;
     } catch (const std::length_error& e) {  // a container of more elements than there are addresses
-        return caught_with_text(err, DUET_ERR_MEMORY, e.what(), kMemory);
+        return caught_with_text(err, DUET_ERR_MEMORY, e.what());
     } catch (const std::system_error& e) {  // a thread or a lock that the system does not give
         const bool is_short =
             e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
-        return caught_with_text(err, is_short ? DUET_ERR_MEMORY : DUET_ERR_INTERNAL, e.what(),
-                                is_short ? kMemory : kInternal);
-    } catch (const std::exception& e) {
-        return caught_with_text(err, DUET_ERR_INTERNAL, e.what(), kInternal);
-    } catch (...) {
-        return caught_with_text(err, DUET_ERR_INTERNAL, "an exception that is no std::exception", kInternal);
-    }
+        return caught_with_text(err, is_short ? DUET_ERR_MEMORY : DUET_ERR_INTERNAL, e.what());
+    } catch (const std::exception& e) {  // all others of the standard library
+        return caught_with_text(err, DUET_ERR_INTERNAL, e.what());
+    } catch (...) { return caught_with_text(err, DUET_ERR_INTERNAL, "an exception that is no std::exception"); }
 }
 
 }  // namespace duet

@@ -137,9 +137,6 @@ struct duet_session {
     std::vector<duet::profile_entry> profile_entries;  // the last picture, and as it is shown
     std::vector<duet_profile_row> profile_rows;
 
-    duet_session() = default;
-    duet_session(const duet_session&) = delete;
-    duet_session& operator=(const duet_session&) = delete;
     ~duet_session() {
         if (exec_context) model->exec->destroy(exec_context);
     }

@@ -170,25 +170,16 @@ duet_status load_model(duet_model& m) {
     return DUET_OK;
 }
 
-// The file behind the model, from where the caller has it.
-duet_status open_source(gguf_file& file, const model_source& from, bool is_copy, error_text& err) {
-    if (from.path) return file.open(from.path, err, is_copy);
-    if (from.data) return file.open_memory(from.data, from.n_bytes, err);
-    if (from.read) return file.open_reader(from.read, from.user, from.n_bytes, err);
-    return fail(err, DUET_ERR_ARG, "%s: want a path, data or a read callback, got NULL", from.call);
-}
-
 }  // namespace
 
 const char* build_info() {
-    struct build_text {
-        char text[1024];
-        build_text() {
-            snprintf(text, sizeof text, "commit %s; %s; cpu: scalar%s; gpu:%s", build_commit(),
+    static const auto text = [] {
+        std::array<char, 1024> all;
+        snprintf(all.data(), all.size(), "commit %s; %s; cpu: scalar%s; gpu:%s", build_commit(),
 #if defined(__clang__)
-                     "clang " __clang_version__,
+                 "clang " __clang_version__,
 #else
-                     "g++ " __VERSION__,
+                 "g++ " __VERSION__,
 #endif
 #if defined(__x86_64__)
 #define ISA_X86(name, ...) ", " #name
@@ -196,11 +187,10 @@ const char* build_info() {
 #define ISA_ARM(name, ...) ", " #name
 #endif
 #include "../cpu/isas.def"
-                     "", kGpuBuilt[0] ? kGpuBuilt : " none");
-        }
-    };
-    static const build_text info;
-    return info.text;
+                 "", kGpuBuilt[0] ? kGpuBuilt : " none");
+        return all;
+    }();
+    return text.data();
 }
 
 duet_status open_model(duet_model& m, const model_source& from, const duet_model_params* params) {
@@ -210,7 +200,11 @@ duet_status open_model(duet_model& m, const model_source& from, const duet_model
     if (m.params.load != DUET_LOAD_MAP && m.params.load != DUET_LOAD_COPY)
         return fail(err, DUET_ERR_ARG, "duet_model_params.load: want 0 (map) or 1 (copy), got %d", m.params.load);
     m.vocab_only = m.params.vocab_only != 0;
-    DUET_TRY(open_source(m.source.file, from, m.params.load == DUET_LOAD_COPY, err));
+    gguf_file& file = m.source.file;
+    if (from.path) DUET_TRY(file.open(from.path, err, m.params.load == DUET_LOAD_COPY));
+    else if (from.data) DUET_TRY(file.open_memory(from.data, from.n_bytes, err));
+    else if (from.read) DUET_TRY(file.open_reader(from.read, from.user, from.n_bytes, err));
+    else return fail(err, DUET_ERR_ARG, "%s: want a path, data or a read callback, got NULL", from.call);
     return load_model(m);
 }
 

@@ -47,9 +47,11 @@ struct split_model {
 // A matrix for each head (deepseek2) is an expert that nobody chooses, and stays in its layer.
 bool has_experts(const op& o) { return o.kind == op_kind::expert_matmul && o.in2.buffer >= 0; }
 
-std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
+// The side of each op, and of each layer's cache.
+std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p, std::vector<uint8_t>* cache_side) {
     const int32_t first_gpu = g.n_layers - p.gpu_layers;
-    std::vector<uint8_t> sides, cache_side(g.caches.size(), kHostSide), by_host_expert(g.buffers.size(), 0);
+    std::vector<uint8_t> sides, by_host_expert(g.buffers.size(), 0);
+    cache_side->assign(g.caches.size(), kHostSide);
     int32_t layer = 0;  // of ops outside the layers: that of the op before
     for (const op& o : g.ops) {
         if (o.layer >= 0) layer = o.layer;
@@ -62,8 +64,8 @@ std::vector<uint8_t> choose_sides(const model_graph& g, const placement& p) {
             by_host_expert[(size_t)o.out.buffer] =
                 side == kHostSide && o.kind != op_kind::expert_sum && (has_experts(o) || follows);
         // layers that share another's cache read it where it is
-        if (o.kind == op_kind::kv_append) cache_side[(size_t)o.index] = (uint8_t)side;
-        if (o.kind == op_kind::attention) side = cache_side[(size_t)o.index];
+        if (o.kind == op_kind::kv_append) (*cache_side)[(size_t)o.index] = (uint8_t)side;
+        if (o.kind == op_kind::attention) side = (*cache_side)[(size_t)o.index];
         sides.push_back((uint8_t)side);
     }
     return sides;
@@ -124,13 +126,12 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
     split_model& m = *out;
     m.place = place;
     m.row_side.assign(g.buffers.size(), kHostSide);
-    m.cache_side.assign(g.caches.size(), kHostSide);
     m.state_side.assign(g.states.size(), kHostSide);
     for (model_graph& part : m.part) {
         part = g;
         part.ops.clear();
     }
-    const std::vector<uint8_t> sides = choose_sides(g, place);
+    const std::vector<uint8_t> sides = choose_sides(g, place, &m.cache_side);
     std::vector<uint8_t> used(g.buffers.size(), 0);
     border_finder borders(g);
     for (size_t i = 0; i < g.ops.size(); i++) {
@@ -161,7 +162,6 @@ duet_status split_graph(const model_graph& g, const placement& place, split_mode
             borders.wrote(written, side);
             m.row_side[(size_t)written.buffer] = (uint8_t)side;
         }
-        if (o.kind == op_kind::kv_append) m.cache_side[(size_t)o.index] = (uint8_t)side;
         if (has_state(o.kind)) m.state_side[(size_t)o.index] = (uint8_t)side;
     }
     for (int side : {kHostSide, kDeviceSide}) {
@@ -239,29 +239,28 @@ duet_status no_room(const char* device, const exec_plan& plan, uint64_t budget, 
 // Finds the first placement that fits the device's free memory.
 duet_status choose_placement(const model_graph& g, const exec_limits& limits, int32_t n_threads, choice* out,
                              error_text& err) {
-    choice& c = *out;
-    c.all = allowed_placements(g, limits.place);
-    if (c.all.front().gpu_layers == 0) return DUET_OK;
+    const std::vector<placement>& all = out->all = allowed_placements(g, limits.place);
+    if (all.front().gpu_layers == 0) return DUET_OK;
     gpu_info info;
     DUET_TRY(gpu_device_info(limits.place.device, &info, err));
     const uint64_t budget = budget_of(info);
     exec_plan plan;
     auto fits = [&](size_t i, bool* is) -> duet_status {
         split_model m;
-        DUET_TRY(split_graph(g, c.all[i], &m, err));
+        DUET_TRY(split_graph(g, all[i], &m, err));
         DUET_TRY(plan_parts(m, limits, n_threads, &plan, err));
         *is = need_of(plan.device) <= budget || m.part[kDeviceSide].ops.empty();
         return DUET_OK;
     };
-    size_t lo = 0, hi = c.all.size();  // all before lo do not fit; hi fits
-    for (bool is = true; lo < hi;) {   // the first by itself: mostly it fits
-        const size_t middle = hi == c.all.size() && lo == 0 ? 0 : (lo + hi) / 2;
+    size_t lo = 0, hi = all.size();   // all before lo do not fit; hi fits
+    for (bool is = true; lo < hi;) {  // the first by itself: mostly it fits
+        const size_t middle = hi == all.size() && lo == 0 ? 0 : (lo + hi) / 2;
         DUET_TRY(fits(middle, &is));
         if (is) hi = middle;
         else lo = middle + 1;
     }
-    c.at = lo;
-    if (lo < c.all.size()) return DUET_OK;
+    out->at = lo;
+    if (lo < all.size()) return DUET_OK;
     return no_room(limits.place.device, plan, budget, err);
 }
 
@@ -311,7 +310,6 @@ struct split_context {
         : g(graph), m(std::move(model)), whole(make_layout(graph, lim)),
           of_side{make_layout(m->part[0], lim), make_layout(m->part[1], lim)} {}
     split_context(const split_context&) = delete;
-    split_context& operator=(const split_context&) = delete;
     ~split_context() {
         for (int side : {kHostSide, kDeviceSide})
             if (ctx[side]) executor_of(side).destroy(ctx[side]);
@@ -351,7 +349,7 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
     }
     choice choices;
     DUET_TRY(choose_placement(g, limits, n_threads, &choices, err));
-    for (size_t i = choices.at; i < choices.all.size(); i++) {
+    for (size_t i = choices.at;; i++) {  // the last one ends it
         auto m = std::make_shared<split_model>();
         DUET_TRY(split_graph(g, choices.all[i], m.get(), err));
         const duet_status st = open_context(g, limits, m, n_threads, isa, &c, &failed, err);
@@ -369,7 +367,6 @@ duet_status split_create(const model_graph& g, const exec_limits& limits, int32_
             return st;
         }
     }
-    return DUET_ERR_MEMORY;
 }
 
 void split_destroy(void* context) { delete (split_context*)context; }

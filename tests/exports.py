@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-GUARDS = r"\b(guarded|guarded_call|guarded_shared|guarded_value|guarded_void|create|create_own|create_model|with_\w+)\("
+GUARDS = r"\b(guarded|guarded_call|guarded_shared|guarded_value|guarded_void|create|with_\w+)\("
 
 header = open("runtime.h").read()
 header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
