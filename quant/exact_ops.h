@@ -64,8 +64,10 @@ DUET_HD inline void exact_route(const float* score, const float* bias, const rou
                 if (taken[g / 64] >> (g % 64) & 1) continue;
                 int first = g * size, second = -1;
                 for (int i = g * size + 1; i < (g + 1) * size; i++) {
-                    if (key[i] > key[first]) second = first, first = i;
-                    else if (second < 0 || key[i] > key[second]) second = i;
+                    if (key[i] > key[first]) {
+                        second = first;
+                        first = i;
+                    } else if (second < 0 || key[i] > key[second]) second = i;
                 }
                 const float s1 = bias ? score[first] + bias[first] : score[first];
                 const float s2 = second < 0 ? 0.0f : bias ? score[second] + bias[second] : score[second];

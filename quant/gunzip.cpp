@@ -16,7 +16,10 @@ struct unpacker {
 
     int bits(int n) {
         while (n_held < n) {
-            if (at == end) return ok = false, 0;
+            if (at == end) {
+                ok = false;
+                return 0;
+            }
             hold |= (uint32_t)*at++ << n_held;
             n_held += 8;
         }

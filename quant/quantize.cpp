@@ -154,8 +154,11 @@ affine_fit fit_affine(const float* x, const float* w) {
     float low = x[0], high = x[0];
     affine_totals sum;
     for (int i = 0; i < N; i++) {
-        low = std::min(low, x[i]), high = std::max(high, x[i]);
-        sum.w += w[i], sum.wx += w[i] * x[i], sum.wxx += w[i] * x[i] * x[i];
+        low = std::min(low, x[i]);
+        high = std::max(high, x[i]);
+        sum.w += w[i];
+        sum.wx += w[i] * x[i];
+        sum.wxx += w[i] * x[i] * x[i];
     }
     if (!Signed && low > 0.0f) low = 0.0f;
     const float range = high - low;
@@ -284,10 +287,14 @@ void encode(const float* x_in, const float* importance, B* dst) {
     for (int k = 0; k < n_sub; k++) {
         if constexpr (B::kHasMin) {
             const affine_fit f = fit_affine<G::kHi, N, false>(x + k * N, w + k * N);
-            want_d[k] = f.d, want_m[k] = f.m, weight_d[k] = f.curvature, weight_m[k] = f.weight;
+            want_d[k] = f.d;
+            want_m[k] = f.m;
+            weight_d[k] = f.curvature;
+            weight_m[k] = f.weight;
         } else {
             const scale_fit f = fit_scale<G, N>(x + k * N, w + k * N);
-            want_d[k] = f.d, weight_d[k] = f.curvature;
+            want_d[k] = f.d;
+            weight_d[k] = f.curvature;
         }
     }
     const float* wanted_m = B::kHasMin ? want_m : nullptr;
@@ -402,7 +409,10 @@ void encode_ternary(const float* x_in, const float* importance, B* dst, uint8_t*
         wx += w[order[i]] * fabsf(x[order[i]]);
         ww += w[order[i]];
         const float gain = ww > 0.0f ? wx * wx / ww : 0.0f;
-        if (gain > best) best = gain, d = wx / ww;
+        if (gain > best) {
+            best = gain;
+            d = wx / ww;
+        }
     }
     dst->d = to_half_scale(d);
     choose_codes<linear_grid<-1, 1>, 256>(x, w, half_to_float(dst->d), 0.0f, q);

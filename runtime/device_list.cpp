@@ -113,9 +113,10 @@ std::vector<gpu_found> list_gpus(std::string_view only) {
             d.id = is_emulator(driver->name) ? driver->name : std::string(driver->name) + ":" + std::to_string(i);
             d.is_usable = driver->describe(i, &d.info, err) == DUET_OK;
             if (!d.is_usable) d.why = err.text;
-            else if (is_emulator(d.id))
-                d.info.memory_bytes = d.info.free_bytes = 0, d.why = "for tests: used only when it is named";
-            else if (d.info.memory_bytes < kLeastMemory && !d.info.is_integrated)  // it shares the computer's
+            else if (is_emulator(d.id)) {
+                d.info.memory_bytes = d.info.free_bytes = 0;
+                d.why = "for tests: used only when it is named";
+            } else if (d.info.memory_bytes < kLeastMemory && !d.info.is_integrated)  // it shares the computer's
                 d.why = "too little memory (want 512 MB at least): used only when it is named";
             all.push_back(std::move(d));
         }
@@ -154,7 +155,10 @@ duet_status tell_devices(duet_device_fn each, void* user, error_text&) {
     cpu.free_bytes = machine.free_bytes;
     cpu.is_usable = cpu.is_default = 1;
     for (const gpu_found& g : gpus)
-        if (g.is_default) cpu.is_default = 0, cpu.why = "a GPU is used";
+        if (g.is_default) {
+            cpu.is_default = 0;
+            cpu.why = "a GPU is used";
+        }
     each(user, &cpu);
     for (const gpu_found& g : gpus) {
         duet_device_info d{sizeof d,      g.is_usable,         g.is_default,     g.info.is_integrated,

@@ -21,7 +21,10 @@ duet_status gate_add(duet_text_gate& g, const char* bytes, size_t n_bytes, duet_
         g.shown = g.gate.add({bytes ? bytes : "", n_bytes});
         return DUET_OK;
     });
-    if (st != DUET_OK) return g.gate.take_back(before), st;
+    if (st != DUET_OK) {
+        g.gate.take_back(before);
+        return st;
+    }
     *text = as_string(g.shown);
     if (stopped) *stopped = g.gate.i_stop() + 1;
     return DUET_OK;
@@ -103,7 +106,10 @@ duet_status choose(duet_generation& g, int32_t* id) {
     // logits that nobody has seen stay on the device; whoever read them may have changed them
     if (!row.data && device_chooses(g)) {
         DUET_TRY(e.best_id(s.exec_context, row.row, id, g.err));
-        if (*id >= 0) return g.sampler.took_best(), DUET_OK;
+        if (*id >= 0) {
+            g.sampler.took_best();
+            return DUET_OK;
+        }
     }
     float* logits = kept_logits(s, i);
     if (!logits) return fail(g.err, DUET_ERR_DEVICE, "reading the logits from the device failed");
@@ -167,7 +173,10 @@ duet_status run_token(duet_generation& g, duet_token_event* e) {
     if (!goes_on) return end(g, DUET_STOP_END, e);
     int32_t id = -1;
     DUET_TRY(choose(g, &id));
-    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) return g.end_id = id, end(g, DUET_STOP_END, e);
+    if (!g.params.ignore_end && g.session.model->vocab.is_end(id)) {
+        g.end_id = id;
+        return end(g, DUET_STOP_END, e);
+    }
     const int32_t pos = length_of(g);
     text_gate::mark before = g.gate.remember();
     DUET_TRY(g.sampler.accept(id, g.err));
@@ -209,9 +218,11 @@ duet_status take_step(duet_generation& g, duet_token_event* e) {
     *e = {sizeof *e, -1, length_of(g), DUET_STOP_NONE, "", 0};
     const auto start = std::chrono::steady_clock::now();
     const duet_status st = guarded(g.err, [&] { return step(g, e); });
-    // A token that was not told is chosen again, by the same draw, when the text goes on.
-    if (st != DUET_OK) g.sampler.random = before.first, g.sampler.mirostat_bound = before.second;
-    if (st != DUET_OK) end(g, st == DUET_ERR_CANCELLED ? DUET_STOP_CANCELLED : DUET_STOP_ERROR, e);
+    if (st != DUET_OK) {  // A token that was not told is chosen again, by the same draw, when the text goes on.
+        g.sampler.random = before.first;
+        g.sampler.mirostat_bound = before.second;
+        end(g, st == DUET_ERR_CANCELLED ? DUET_STOP_CANCELLED : DUET_STOP_ERROR, e);
+    }
     (is_prompt ? g.result.prompt_us : g.result.generate_us) += ns_since(start) / 1000;
     return st;
 }

@@ -116,8 +116,12 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         const view z = c.input(s.n), routes = c.buffer(2 * s.used);
         op& o = c.add(op_kind::route, z, routes);
         if (s.bias) o.b = c.floats(s.n);
-        o.n_used = s.used, o.n_groups = s.groups, o.n_groups_used = s.groups_used;
-        o.sigmoid_scores = s.sigmoid, o.softmax_after = s.after, o.normalise = s.normalise;
+        o.n_used = s.used;
+        o.n_groups = s.groups;
+        o.n_groups_used = s.groups_used;
+        o.sigmoid_scores = s.sigmoid;
+        o.softmax_after = s.after;
+        o.normalise = s.normalise;
         o.scale = 1.7f;
         run(c.logits(routes));
     }
@@ -147,7 +151,10 @@ void for_each_expert_case(const std::function<void(graph_case&)>& run) {
         op& sum = c.add(op_kind::expert_sum, out, x, routes);
         sum.n_used = s.used;
         sum.residual = s.bias;
-        if (s.bias) sum.scale = 0.6f, sum.w = c.floats(s.n);
+        if (s.bias) {
+            sum.scale = 0.6f;
+            sum.w = c.floats(s.n);
+        }
         run(c.logits(x));
     }
     for (int type : {type_id::f32, type_id::q4_0}) {
@@ -168,7 +175,10 @@ void for_each_state_case(const std::function<void(graph_case&)>& run) {
         const view x = c.input(n);
         op& o = c.add(op_kind::conv, x, x);
         o.w = c.floats(n_taps, n);
-        if (n_taps != 2) o.b = c.floats(n), o.act = n_taps == 3 ? activation::softplus : activation::silu;
+        if (n_taps != 2) {
+            o.b = c.floats(n);
+            o.act = n_taps == 3 ? activation::softplus : activation::silu;
+        }
         o.index = 0;
         c.g.states = {{(int64_t)(n_taps - 1) * n}};
         run(c.logits(x));
@@ -193,7 +203,11 @@ void for_each_state_case(const std::function<void(graph_case&)>& run) {
         op& o = c.add(s.is_delta ? op_kind::delta_net : op_kind::mamba2, x, y);
         o.in2 = s.is_delta ? view{steps.buffer, 0, s.n_groups, s.n_heads / s.n_groups, 2 * s.n_heads / s.n_groups}
                            : heads_of(steps, 0, 1, s.n_heads);
-        if (s.is_delta) o.in3 = o.in2, o.in3.offset = s.n_heads / s.n_groups, o.scale = 0.3f;
+        if (s.is_delta) {
+            o.in3 = o.in2;
+            o.in3.offset = s.n_heads / s.n_groups;
+            o.scale = 0.3f;
+        }
         o.n_groups = s.n_groups;
         o.tiled_heads = s.tiled;
         o.w = c.floats(s.n_heads);
@@ -277,7 +291,10 @@ void for_each_norm_case(const std::function<void(graph_case&)>& run) {
             const view x = c.input(3 * n), y = c.buffer(3 * n);
             op& o = c.norm(heads_of(x, 0, 3, n), heads_of(y, 0, 3, n), 1e-5f);
             o.norm = (norm_kind)kind;
-            if (kind < 2) o.w = c.floats(3 * n), o.w_stride = n;
+            if (kind < 2) {
+                o.w = c.floats(3 * n);
+                o.w_stride = n;
+            }
             if (kind == 1) o.b = c.floats(n);
             run(c.logits(y));
         }
@@ -339,7 +356,10 @@ void for_each_attention_case(const std::function<void(graph_case&)>& run) {
         o.cap = s.cap;
         o.alibi = s.alibi;
         o.both_ways = s.both_ways;
-        if (s.v_in_k) o.temperature_scale = 0.1f, o.temperature_length = 16;
+        if (s.v_in_k) {
+            o.temperature_scale = 0.1f;
+            o.temperature_length = 16;
+        }
         if (s.sinks) o.w = c.floats(s.n_heads);
         run(c.logits(y));
     }
@@ -442,7 +462,8 @@ duet_status run_case(const graph_case& c, const executor& e, const char* id, std
             DUET_TRY(e.write_page(context, kStates, 1, state.data()));
             DUET_TRY(e.copy_page(context, kStates, -1, 2));
             out->insert(out->end(), state.begin(), state.end());
-            slots[0] = 3, slots[1] = 1;
+            slots[0] = 3;
+            slots[1] = 1;
         }
         std::vector<int32_t> token, pos, seq, wanted;
         for (int i = 0; i < n; i++) {

@@ -122,7 +122,10 @@ duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok) {
     if (n_tok < 0 || n_tok > length)
         return fail(s.err, DUET_ERR_ARG, "duet_seq_trim: want 0..%d tokens, got %d", length, n_tok);
     if (n_tok == length) return DUET_OK;
-    if (n_tok == 0) return clear_sequence(s, seq), DUET_OK;
+    if (n_tok == 0) {
+        clear_sequence(s, seq);
+        return DUET_OK;
+    }
     if (s.limits.n_state_slots)
         return fail(
             s.err, DUET_ERR_STATE,

@@ -43,7 +43,10 @@ std::string text_gate::take(bool is_last) {
     if (stopped()) return {};
     size_t safe = text_.size();
     for (size_t i = 0; i < stops_.size(); i++)
-        if (const size_t at = text_.find(stops_[i]); !stops_[i].empty() && at < safe) safe = at, i_stop_ = (int32_t)i;
+        if (const size_t at = text_.find(stops_[i]); !stops_[i].empty() && at < safe) {
+            safe = at;
+            i_stop_ = (int32_t)i;
+        }
     if (!stopped() && !is_last) {
         for (const std::string& stop : stops_)  // the longest end of the text that begins a stop string waits
             for (size_t n = std::min(std::max(stop.size(), (size_t)1) - 1, text_.size()); n > 0; n--)
