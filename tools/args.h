@@ -36,6 +36,15 @@ inline int finish_output(const char* tool, int code) {
     return kExitFailed;
 }
 
+// Cuts a text at each separator. An empty text is one empty part.
+inline std::vector<std::string_view> parts_of(std::string_view text, std::string_view separator) {
+    std::vector<std::string_view> parts;
+    for (size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + separator.size()))
+        parts.push_back(text.substr(0, end));
+    parts.push_back(text);
+    return parts;
+}
+
 // Strict numbers: the whole text must be a number, without blanks, hex or trailing characters.
 inline bool parse_int(std::string_view text, int64_t* out) {
     if (!text.empty() && text[0] == '+') text.remove_prefix(1);
@@ -82,11 +91,7 @@ class tool_args {
     // names: "-n, --n-predict, --predict". value: the name of the value in the help, "" for a flag without one.
     void call(const std::string& names, const char* value, const std::string& help, take_fn take) {
         option opt{{}, value, help, std::move(take), names};
-        for (size_t begin = 0; begin < names.size();) {
-            size_t end = std::min(names.find(", ", begin), names.size());
-            opt.names.push_back(names.substr(begin, end - begin));
-            begin = end + 2;
-        }
+        for (const std::string_view name : parts_of(names, ", ")) opt.names.emplace_back(name);
         options_.push_back(std::move(opt));
     }
     void text(const char* names, const char* value, const std::string& help, std::string* out) {
@@ -109,14 +114,12 @@ class tool_args {
                   int64_t max) {
         call(names, value, help, [=](const std::string& v) {
             out->clear();
-            for (size_t begin = 0; begin <= v.size();) {
-                const size_t end = std::min(v.find(',', begin), v.size());
+            for (const std::string_view word : parts_of(v, ",")) {
                 int64_t n = 0;
-                if (!parse_int(std::string_view(v).substr(begin, end - begin), &n) || n < min || n > max)
+                if (!parse_int(word, &n) || n < min || n > max)
                     return "want whole numbers from " + std::to_string(min) + " to " + std::to_string(max) +
                            ", separated by commas";
                 out->push_back((int32_t)n);
-                begin = end + 1;
             }
             return std::string();
         });
@@ -124,13 +127,11 @@ class tool_args {
     // Accepts one of the words, which '|' separates ("f16|f32|q8_0"); *out becomes the word's index in that list.
     void choice(const char* names, const char* words, const std::string& help, int32_t* out) {
         call(names, words, help, [=](const std::string& v) {
-            std::string_view rest = words;
-            for (int32_t i = 0;; i++) {
-                const size_t end = std::min(rest.find('|'), rest.size());
-                if (rest.substr(0, end) == v) return *out = i, std::string();
-                if (end == rest.size()) return std::string("want one of ") + words;
-                rest.remove_prefix(end + 1);
-            }
+            const std::vector<std::string_view> all = parts_of(words, "|");
+            const auto found = std::find(all.begin(), all.end(), v);
+            if (found == all.end()) return std::string("want one of ") + words;
+            *out = (int32_t)(found - all.begin());
+            return std::string();
         });
     }
     // Adds an argument without a flag. They come in order, and all are required.
@@ -143,7 +144,7 @@ class tool_args {
     // Reads the command line. Returns false if the program must end now with *exit_code (0 after help and version; 2
     // after an error, which stderr has shown).
     bool parse(int argc, char** argv, int* exit_code) {
-        *exit_code = kExitUsage;
+        const auto wrong = [&](const std::string& message) { return *exit_code = usage_error(message), false; };
         size_t n_positional = 0;
         bool only_positional = false;
         const std::vector<std::string> words = os::arguments(argc, argv);
@@ -151,11 +152,12 @@ class tool_args {
             std::string arg = words[i];
             if (only_positional || arg == "-" || arg.empty() || arg[0] != '-') {
                 if (n_positional == positionals_.size())
-                    return usage_error("unexpected argument '" + arg + "'" + quote_hint(i, words));
+                    return wrong("unexpected argument '" + arg + "'" + quote_hint(i, words));
                 *positionals_[n_positional++].out = arg;
                 continue;
             }
-            if (only_positional = arg == "--"; only_positional) continue;
+            only_positional = arg == "--";
+            if (only_positional) continue;
             if (arg == "-h" || arg == "--help" || arg == "--version") {
                 arg == "--version" ? (void)std::printf("duet %s\n%s\n", duet_version(), duet_build_info())
                                    : print_help();
@@ -164,31 +166,33 @@ class tool_args {
             }
             std::string value;
             const size_t equals = arg.rfind("--", 0) == 0 ? arg.find('=') : std::string::npos;
-            if (equals != std::string::npos) value = arg.substr(equals + 1), arg.resize(equals);
+            if (equals != std::string::npos) {
+                value = arg.substr(equals + 1);
+                arg.resize(equals);
+            }
             const option* opt = find(arg);
             const char* advice = opt ? nullptr : advice_of(arg);
             if (advice && !*advice) continue;
-            if (!opt) return usage_error(advice ? arg + ": " + advice : "unknown flag '" + arg + "'" + nearest(arg));
-            if (!*opt->value && equals != std::string::npos) return usage_error(arg + " takes no value");
+            if (!opt) return wrong(advice ? arg + ": " + advice : "unknown flag '" + arg + "'" + nearest(arg));
+            if (!*opt->value && equals != std::string::npos) return wrong(arg + " takes no value");
             if (*opt->value && equals == std::string::npos) {
-                if (i + 1 >= words.size()) return usage_error(arg + " needs a value: " + opt->value);
+                if (i + 1 >= words.size()) return wrong(arg + " needs a value: " + opt->value);
                 value = words[++i];
                 if (find(value) || value == "-h" || value == "--help" || value == "--version")
-                    return usage_error(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'" +
-                                       as_value_hint(*opt, value));
+                    return wrong(arg + " needs a value (" + opt->value + "), found the flag '" + value + "'" +
+                                 as_value_hint(*opt, value));
             }
-            if (const std::string wrong = opt->take(value); !wrong.empty())
-                return usage_error(arg + ": " + wrong + (*opt->value ? ", got '" + value + "'" : ""));
+            if (const std::string why = opt->take(value); !why.empty())
+                return wrong(arg + ": " + why + (*opt->value ? ", got '" + value + "'" : ""));
         }
-        if (n_positional < positionals_.size()) return usage_error("missing " + positionals_[n_positional].name);
+        if (n_positional < positionals_.size()) return wrong("missing " + positionals_[n_positional].name);
         return true;
     }
 
-    // Prints the error of a wrong command line on stderr. Returns false, so that a parse can end with it; the exit code
-    // is kExitUsage.
-    bool usage_error(const std::string& message) const {
+    // Prints the error of a wrong command line on stderr. Returns the program's exit code.
+    int usage_error(const std::string& message) const {
         std::fprintf(stderr, "%s: %s; usage: %s %s (-h: all options)\n", tool_, message.c_str(), tool_, usage_);
-        return false;
+        return kExitUsage;
     }
 
   private:

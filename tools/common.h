@@ -40,6 +40,13 @@ using grammar_ptr = std::unique_ptr<duet_grammar, handle_deleter>;
 
 inline std::string_view view_of(const duet_string& s) { return {s.data ? s.data : "", (size_t)s.n_bytes}; }
 
+// A struct of zeros that knows its size, for what the library fills.
+template <class T> T sized() {
+    T out = {};
+    out.struct_size = sizeof out;
+    return out;
+}
+
 inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -158,8 +165,7 @@ inline duet_model_params model_params_of(const model_options& options) {
 }
 
 inline duet_model_info info_of(const duet_model* model) {
-    duet_model_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<duet_model_info>();
     if (duet_model_get_info(model, &info) != DUET_OK) info = {};
     return info;
 }
@@ -179,9 +185,11 @@ inline duet_status open_model(const model_options& options, model_ptr* out, tool
 }
 
 // Creates the session, after checking that enough memory is available: a system that overcommits memory would kill the
-// process later.
+// process later. plan may be NULL.
 inline duet_status open_session(const duet_model* model, const model_options& options, int32_t n_seqs, session_ptr* out,
                                 duet_memory_plan* plan, tool_error* error) {
+    duet_memory_plan own = {};
+    if (!plan) plan = &own;
     duet_session_params params = duet_session_params_default();
     params.n_ctx = options.n_ctx;
     params.n_seqs = n_seqs;
@@ -383,7 +391,7 @@ inline duet_status parse_ids(std::string_view text, const char* source, std::vec
     if (is_object) {
         size_t at = text.find("\"tokens\"");
         if (at == std::string_view::npos) at = text.find("\"ids\"");
-        const size_t bracket = at == std::string_view::npos ? at : text.find('[', at);
+        const size_t bracket = text.find('[', at);
         if (bracket == text.npos) return wrong("want an array \"tokens\" or \"ids\" in the object, found none");
         text.remove_prefix(bracket);
     }

@@ -47,8 +47,7 @@ duet_status work(embed_options& options, tool_error* error) {
     const int32_t n_ctx = options.model.n_ctx ? options.model.n_ctx : std::min(info.n_ctx_train, 4096);
     options.model.cache_tokens = std::max(n_ctx, options.model.max_batch) + 64ll * options.n_parallel;
     session_ptr session;
-    duet_memory_plan plan = {};
-    if (open_session(model.get(), options.model, options.n_parallel, &session, &plan, error)) return error->status;
+    if (open_session(model.get(), options.model, options.n_parallel, &session, nullptr, error)) return error->status;
     std::vector<duet_string> texts;
     for (const std::string& t : options.texts) texts.push_back({t.data(), t.size()});
     duet_embed_params params = duet_embed_params_default();
@@ -104,13 +103,12 @@ int main(int argc, char** argv) {
     add_device_flags(args, &options.model);
     add_rope_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
-    if (options.texts.empty() && options.file.empty()) return args.usage_error("no text: want -p or -f"), kExitUsage;
-    if (options.whole_file && options.file.empty()) return args.usage_error("--whole wants -f FILE"), kExitUsage;
+    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE");
+    if (options.texts.empty() && options.file.empty()) return args.usage_error("no text: want -p or -f");
+    if (options.whole_file && options.file.empty()) return args.usage_error("--whole wants -f FILE");
     if (options.has_query && (options.cut || options.no_normalise || options.pooling != DUET_POOL_FILE))
-        return args.usage_error("--query prints scores; --pooling, --cut and --no-normalise are for vectors"),
-               kExitUsage;
+        return args.usage_error("--query prints scores; --pooling, --cut and --no-normalise are for vectors");
     if (std::ranges::count(options.texts, "-") + (options.file == "-") > 1)
-        return args.usage_error("stdin can be one text only, or the file of texts"), kExitUsage;
+        return args.usage_error("stdin can be one text only, or the file of texts");
     return finish_tool("embed", [&](tool_error* error) { return work(options, error); });
 }

@@ -45,6 +45,12 @@ std::string quoted(std::string_view bytes) {
     return out;
 }
 
+// The same without the quotes, for names in texts.
+std::string bare(std::string_view bytes) {
+    const std::string text = quoted(bytes);
+    return text.substr(1, text.size() - 2);
+}
+
 std::string number(double value, bool is_f32, bool json) {
     char text[40];
     std::snprintf(text, sizeof text, is_f32 ? "%.9g" : "%.17g", value);
@@ -82,9 +88,7 @@ void print_kvs(const duet_file* file, const inspect_options& o) {
                             kv_type_name(kv.array_type), kv.n_values);
             else std::printf("\"value\": ");
         } else {
-            std::string key = quoted(view_of(kv.key));
-            key = key.substr(1, key.size() - 2);
-            std::printf("  %-46s ", key.c_str());
+            std::printf("  %-46s ", bare(view_of(kv.key)).c_str());
             if (is_array) std::printf("%s[%" PRIu64 "] = ", kv_type_name(kv.array_type), kv.n_values);
             else std::printf("%s = ", kv_type_name(kv.type));
         }
@@ -116,16 +120,15 @@ void print_tensors(const duet_file* file, const inspect_options& o) {
         sum.n_tensors++;
         sum.n_bytes += t.n_bytes;
         sum.n_elems += (uint64_t)elems_of(t);
-        const std::string name = quoted(view_of(t.name));
         if (o.json)
             std::printf("%s\n  {\"name\": %s, \"type\": \"%s\", \"shape\": [%s], \"n_bytes\": %" PRIu64
                         ", \"offset\": %" PRIu64 ", \"part\": %d}",
-                        i ? "," : "", name.c_str(), type_name(t.type_id), shape_text(t, ", ").c_str(), t.n_bytes,
-                        t.offset, t.i_file);
+                        i ? "," : "", quoted(view_of(t.name)).c_str(), type_name(t.type_id),
+                        shape_text(t, ", ").c_str(), t.n_bytes, t.offset, t.i_file);
         else
-            std::printf("  %-40s %-8s %-22s %12" PRIu64 " bytes at %" PRIu64 "%s\n",
-                        name.substr(1, name.size() - 2).c_str(), type_name(t.type_id), shape_text(t).c_str(), t.n_bytes,
-                        t.offset, t.i_file ? (" of part " + std::to_string(t.i_file + 1)).c_str() : "");
+            std::printf("  %-40s %-8s %-22s %12" PRIu64 " bytes at %" PRIu64 "%s\n", bare(view_of(t.name)).c_str(),
+                        type_name(t.type_id), shape_text(t).c_str(), t.n_bytes, t.offset,
+                        t.i_file ? (" of part " + std::to_string(t.i_file + 1)).c_str() : "");
     }
     if (o.json) std::printf("\n],\n\"totals\": [");
     else if (!totals.empty()) std::printf("totals\n");
@@ -168,7 +171,7 @@ void check_kvs(const duet_file* file, std::vector<std::string>* findings) {
     for (int64_t i = 0; i < duet_file_n_kv(file); i++) {
         duet_kv kv;
         if (duet_file_kv(file, i, &kv) != DUET_OK) continue;
-        const std::string key = quoted(view_of(kv.key)), where = "key " + key.substr(1, key.size() - 2) + ": ";
+        const std::string where = "key " + bare(view_of(kv.key)) + ": ";
         const int32_t type = kv.type == DUET_KV_ARRAY ? kv.array_type : kv.type;
         double d = 0;
         for (uint64_t v = 0; v < kv.n_values && (type == DUET_KV_F32 || type == DUET_KV_F64); v++)
@@ -198,9 +201,8 @@ std::vector<std::string> check_file(const duet_file* file, const inspect_options
             no_decoder[type_name(t.type_id)]++;
             continue;
         }
-        const std::string name = quoted(view_of(t.name));
         if (const std::string bad = check_tensor(t, *info, values); !bad.empty())
-            findings.push_back("tensor " + name.substr(1, name.size() - 2) + ": " + bad);
+            findings.push_back("tensor " + bare(view_of(t.name)) + ": " + bad);
     }
     for (const auto& [type, n] : no_decoder)
         std::fprintf(stderr, "inspect: values not checked: %" PRId64 " tensors of type %s: no decoder in this build\n",
@@ -230,13 +232,13 @@ int print_findings(const std::vector<std::string>& findings, const inspect_optio
 int inspect(const inspect_options& o) {
     duet_file* file = nullptr;
     const duet_status status = duet_file_open(o.path.c_str(), &file);
+    const file_ptr owned(file);
     int code = kExitGood;
     if (status != DUET_OK) {
         if (o.json)
             std::printf("{\"file\": %s, \"error\": %s}\n", quoted(o.path).c_str(),
                         quoted(duet_file_error(file)).c_str());
         else std::fprintf(o.check ? stdout : stderr, "%s%s\n", o.check ? "" : "inspect: ", duet_file_error(file));
-        duet_file_free(file);
         return finish_output("inspect", kExitFailed);
     }
     const bool is_plain = !o.check && !o.kv && !o.tensors;
@@ -251,7 +253,6 @@ int inspect(const inspect_options& o) {
     if (is_plain || o.tensors) print_tensors(file, o);
     if (o.check) code = print_findings(check_file(file, o), o);
     if (o.json) std::printf("}\n");
-    duet_file_free(file);
     return finish_output("inspect", code);
 }
 

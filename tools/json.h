@@ -37,10 +37,8 @@ inline std::string json_text(std::string_view json) {
     auto unit_at = [&](size_t i) {
         uint32_t unit = 0;
         const bool is_escape = i + 6 <= json.size() && json[i] == '\\' && json[i + 1] == 'u';
-        if (!is_escape ||
-            std::from_chars(json.data() + i + 2, json.data() + i + 6, unit, 16).ptr != json.data() + i + 6)
-            return UINT32_MAX;
-        return unit;
+        const char *const from = json.data() + i + 2, *const end = from + 4;
+        return is_escape && std::from_chars(from, end, unit, 16).ptr == end ? unit : UINT32_MAX;
     };
     for (size_t i = 0; i < json.size(); i++) {
         if (json[i] != '\\' || i + 1 == json.size()) {
@@ -55,14 +53,14 @@ inline std::string json_text(std::string_view json) {
         }
         i += 5;
         const uint32_t low = c >= 0xd800 && c < 0xdc00 ? unit_at(i + 1) : 0;
-        if (low >= 0xdc00 && low < 0xe000) c = 0x10000 + ((c & 0x3ff) << 10 | (low & 0x3ff)), i += 6;
-        else if (c >= 0xd800 && c < 0xe000) c = 0xfffd;
-        if (c < 0x80) out += (char)c;
-        else if (c < 0x800) out += (char)(0xc0 | c >> 6);
-        else if (c < 0x10000) out += (char)(0xe0 | c >> 12);
-        else out += (char)(0xf0 | c >> 18);
-        for (int shift = c < 0x80 ? 0 : c < 0x800 ? 6 : c < 0x10000 ? 12 : 18; shift > 0; shift -= 6)
-            out += (char)(0x80 | (c >> (shift - 6) & 0x3f));
+        if (low >= 0xdc00 && low < 0xe000) {
+            c = 0x10000 + ((c & 0x3ff) << 10 | (low & 0x3ff));
+            i += 6;
+        } else if (c >= 0xd800 && c < 0xe000) c = 0xfffd;
+        constexpr uint8_t kFirst[] = {0, 0xc0, 0xe0, 0xf0};  // of a character with so many bytes behind the first
+        int n_behind = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        out += (char)(kFirst[n_behind] | c >> 6 * n_behind);
+        while (n_behind-- > 0) out += (char)(0x80 | (c >> 6 * n_behind & 0x3f));
     }
     return out;
 }

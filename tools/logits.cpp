@@ -47,9 +47,8 @@ duet_status work(logits_options& options, tool_error* error) {
     options.model.max_batch = chunk;
     model_ptr model;
     session_ptr session;
-    duet_memory_plan plan = {};
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
-    if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
+    if (open_session(model.get(), options.model, 1, &session, nullptr, error) != DUET_OK) return error->status;
     const duet_model_info info = info_of(model.get());
     if (options.model.is_verbose)
         std::fprintf(stderr, "%zu ids, %d at a time, %d logits each; device %s\n", ids.size(), chunk, info.n_vocab,
@@ -89,12 +88,12 @@ int main(int argc, char** argv) {
     args.integer("-c, --ctx-size", "N", "tokens of context (default 0: all ids)", &options.model.n_ctx, 0, 1 << 30);
     add_device_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
-    if (options.out_path.empty()) return args.usage_error("no output: want -o FILE"), kExitUsage;
+    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE");
+    if (options.out_path.empty()) return args.usage_error("no output: want -o FILE");
     if (options.ids_text.empty() == options.ids_file.empty())
-        return args.usage_error("want either --ids or --ids-file"), kExitUsage;
+        return args.usage_error("want either --ids or --ids-file");
     tool_error wrong;
     if (options.ids_file.empty() && parse_ids(options.ids_text, "--ids", &options.ids, &wrong) != DUET_OK)
-        return args.usage_error(wrong.message), kExitUsage;
+        return args.usage_error(wrong.message);
     return finish_tool("logits", [&](tool_error* error) { return work(options, error); });
 }

@@ -129,7 +129,6 @@ duet_status work(perplexity_options& options, tool_error* error) {
     if (!options.imatrix_path.empty() && options.model.device == "auto") options.model.device = "cpu";
     model_ptr model;
     session_ptr session;
-    duet_memory_plan plan = {};
     std::vector<int32_t> ids;
     if (open_model(options.model, &model, error) != DUET_OK) return error->status;
     if (tokenize(model.get(), text, DUET_TOKENIZE_ADD_BOS, &ids, error) != DUET_OK) return error->status;
@@ -142,10 +141,10 @@ duet_status work(perplexity_options& options, tool_error* error) {
         options.model.inputs = importance_matrix::add;
         options.model.inputs_user = &importance;
     }
-    if (open_session(model.get(), options.model, 1, &session, &plan, error) != DUET_OK) return error->status;
+    if (open_session(model.get(), options.model, 1, &session, nullptr, error) != DUET_OK) return error->status;
     const duet_model_info info = info_of(model.get());
 
-    const bool adds_bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0;
+    const int32_t bos = ids[0] == duet_token_bos(model.get()) && options.stride == 0 ? ids[0] : -1;
     const int32_t n_possible =
         (int32_t)(options.stride ? ((int64_t)ids.size() - n_ctx + options.stride - 1) / options.stride
                                  : (int64_t)ids.size() / n_ctx);
@@ -156,8 +155,8 @@ duet_status work(perplexity_options& options, tool_error* error) {
     for (int32_t i = 0; i < n_windows; i++) {
         const size_t begin = (size_t)i * (size_t)(options.stride ? options.stride : n_ctx);
         const int32_t n = (int32_t)std::min((size_t)n_ctx, ids.size() - begin);
-        if (score_window(session.get(), info.n_vocab, adds_bos ? duet_token_bos(model.get()) : -1, ids.data() + begin,
-                         n, first, options.model.max_batch, &total, error) != DUET_OK)
+        if (score_window(session.get(), info.n_vocab, bos, ids.data() + begin, n, first, options.model.max_batch,
+                         &total, error) != DUET_OK)
             return error->status;
         if (!options.is_json) std::fprintf(stderr, "[%d]%.4f,", i + 1, total.perplexity()), std::fflush(stderr);
     }
@@ -199,9 +198,9 @@ int main(int argc, char** argv) {
     add_device_flags(args, &options.model);
     add_rope_flags(args, &options.model);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
-    if (options.text_path.empty()) return args.usage_error("no text: want -f FILE"), kExitUsage;
-    if (options.n_chunks == 0) return args.usage_error("--chunks: want -1 or at least 1, got '0'"), kExitUsage;
-    if (options.stride >= options.model.n_ctx) return args.usage_error("--stride: want less than -c"), kExitUsage;
+    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE");
+    if (options.text_path.empty()) return args.usage_error("no text: want -f FILE");
+    if (options.n_chunks == 0) return args.usage_error("--chunks: want -1 or at least 1, got '0'");
+    if (options.stride >= options.model.n_ctx) return args.usage_error("--stride: want less than -c");
     return finish_tool("perplexity", [&](tool_error* error) { return work(options, error); });
 }

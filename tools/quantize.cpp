@@ -289,9 +289,9 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
                      n_requantized);
     duet_writer* made = nullptr;
     duet_status status = duet_writer_create(&made);
-    writer_ptr writer(made);
-    if (!made) return error->set(DUET_ERR_MEMORY, "");
-    if (status == DUET_OK) status = set_keys(made, file, options);
+    if (status != DUET_OK) return error->set(status, "");
+    const writer_ptr writer(made);
+    status = set_keys(made, file, options);
     quantize_work work{options, error, progress_line(options.is_quiet, from_bytes)};
     work.n_threads = options.n_threads ? options.n_threads : core_count();
     for (const planned_tensor& p : plan) work.sources.push_back({&work, &p});
@@ -361,17 +361,15 @@ int main(int argc, char** argv) {
     args.flag("--pure", "TYPE for every matrix, instead of the mix's recipe", &options.is_pure);
     args.flag("-v, --verbose", "list the tensors", &options.is_verbose);
     args.flag("-q, --quiet", "no progress and no summary; warnings and errors only", &options.is_quiet);
-    int code = kExitGood;
-    if (!args.parse(argc, argv, &code)) return code;
+    if (int code; !args.parse(argc, argv, &code)) return code;
     options.chosen = find_mix(options.type);
-    if (!options.chosen)
-        return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names), kExitUsage;
-    if (options.out == "-") return args.usage_error("OUT.gguf: want a file, stdout cannot be written"), kExitUsage;
+    if (!options.chosen) return args.usage_error("unknown TYPE '" + options.type + "', want one of " + names);
+    if (options.out == "-") return args.usage_error("OUT.gguf: want a file, stdout cannot be written");
     for (const auto& [in, what] :
          {std::pair{options.in, "IN.gguf: "}, std::pair{options.imatrix_path, "the importance matrix: "}})
-        if (is_input(in, options.out)) return args.usage_error("OUT.gguf is " + (what + options.out)), kExitUsage;
+        if (is_input(in, options.out)) return args.usage_error("OUT.gguf is " + (what + options.out));
     os::on_end(on_signal);
-    code = finish_tool("quantize", [&](tool_error* error) {
+    const int code = finish_tool("quantize", [&](tool_error* error) {
         duet_file* opened = nullptr;
         const duet_status status = duet_file_open(options.in.c_str(), &opened);
         file_ptr file(opened);

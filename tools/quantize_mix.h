@@ -206,11 +206,8 @@ inline const mix* find_mix(std::string_view name) {
 
 // Returns whether name is one of the words of the list.
 inline bool is_listed(const char* list, std::string_view name) {
-    for (std::string_view rest = list; !rest.empty();) {
-        const size_t end = std::min(rest.find(' '), rest.size());
-        if (rest.substr(0, end) == name || rest.substr(0, end) == "*") return true;
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+    for (const std::string_view word : parts_of(list, " "))
+        if (word == name || word == "*") return true;
     return false;
 }
 
@@ -298,10 +295,10 @@ inline bool is_kept(const planned_tensor& p) {
 inline const duet_type_info* choose_format(planned_tensor& p, const model_facts& facts,
                                            const quantize_options& options) {
     if (!is_matrix(p)) return p.from;
-    const duet_type_info* type = duet_type_by_name(options.chosen->base);
-    bool is_overridden = false;
-    for (const override_rule& o : options.overrides)
-        if (!is_overridden && matches(o.pattern, p.name)) type = o.type, is_overridden = true;
+    const auto fits = [&](const override_rule& o) { return matches(o.pattern, p.name); };
+    const auto own = std::ranges::find_if(options.overrides, fits);
+    const bool is_overridden = own != options.overrides.end();
+    const duet_type_info* type = is_overridden ? own->type : duet_type_by_name(options.chosen->base);
     if (!is_overridden && is_kept(p)) return p.from;
     if (!is_overridden && !options.is_pure && type->elems_per_block > 1)
         for (const rule& r : kRules) {
@@ -351,10 +348,8 @@ inline duet_status make_plan(const duet_file* file, const quantize_options& opti
             p.n_layers = (int64_t)attn_v_layers.size();
         }
         p.to = choose_format(p, facts, options);
-        if (p.to == p.from) p.to_bytes = p.t.n_bytes;
-        else
-            p.to_bytes = p.t.n_bytes / (uint64_t)p.from->bytes_per_block * (uint64_t)p.from->elems_per_block /
-                         (uint64_t)p.to->elems_per_block * (uint64_t)p.to->bytes_per_block;
+        p.to_bytes = p.t.n_bytes / (uint64_t)p.from->bytes_per_block * (uint64_t)p.from->elems_per_block /
+                     (uint64_t)p.to->elems_per_block * (uint64_t)p.to->bytes_per_block;
         if (p.to != p.from && !p.from->can_quantize)
             return error->set(DUET_ERR_UNSUPPORTED, "tensor " + json_string(p.name) +
                                                         ": want to change its format, but this build cannot read " +

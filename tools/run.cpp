@@ -10,9 +10,9 @@ namespace {
 // Prints one device, as a line or a JSON object: what it is, whether it is used, and if not, why.
 void print_device(void* user, const duet_device_info* d) {
     if (*(const bool*)user) {
-        std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,\"memory_bytes\":%"
-                    "llu,\"free_bytes\":%llu,"
-                    "\"integrated\":%s,\"usable\":%s,\"default\":%s,\"why\":%s}\n",
+        std::printf("{\"event\":\"device\",\"id\":\"%s\",\"name\":%s,\"chip\":\"%s\",\"driver\":%s,"
+                    "\"memory_bytes\":%llu,\"free_bytes\":%llu,\"integrated\":%s,\"usable\":%s,\"default\":%s,"
+                    "\"why\":%s}\n",
                     d->id, json_string(d->name).c_str(), d->chip, json_string(d->driver).c_str(),
                     (unsigned long long)d->memory_bytes, (unsigned long long)d->free_bytes,
                     d->is_integrated ? "true" : "false", d->is_usable ? "true" : "false",
@@ -124,8 +124,7 @@ duet_status complete(const run_options& options, const duet_model* model, duet_s
     params.special = options.show_special;
     params.stop = stops.data();
     params.n_stop = (int32_t)stops.size();
-    duet_generate_result result = {};
-    result.struct_size = sizeof result;
+    auto result = sized<duet_generate_result>();
     output out;
     out.is_json = options.is_json;
     duet_status status = duet_generate(session, options.sampler.get(), ids.data() + n_reused,
@@ -241,7 +240,7 @@ int main(int argc, char** argv) {
     if (options.list_devices || options.model.device == "list") return print_devices(options.is_json);
     if (options.is_self_test)
         return finish_tool("run", [&](tool_error* error) { return self_test(options.model, error); });
-    if (const std::string wrong = contradiction(options); !wrong.empty()) return args.usage_error(wrong), kExitUsage;
+    if (const std::string wrong = contradiction(options); !wrong.empty()) return args.usage_error(wrong);
     if (!options.has_seed) {
         const auto ticks = std::chrono::system_clock::now().time_since_epoch().count();
         options.seed = (uint32_t)((uint64_t)ticks ^ (uint64_t)ticks >> 32 ^ os::process_id() << 12);

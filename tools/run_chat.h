@@ -256,8 +256,7 @@ class chat_program {
         duet_chat_turn* made = nullptr;
         duet_status status = duet_chat_begin(chat_, session_, options_.sampler.get(), &params, &made);
         const turn_ptr turn(made);
-        duet_chat_event event = {};
-        event.struct_size = sizeof event;
+        auto event = sized<duet_chat_event>();
         const double begin = now_seconds();
         double first = begin;
         while (status == DUET_OK && event.kind != DUET_CHAT_END && !out_.write_error) {
@@ -282,8 +281,7 @@ class chat_program {
     // nothing. What was begun in a full context goes on after the oldest turns were dropped.
     duet_status answer(int32_t flags, tool_error* error) {
         const int32_t n_messages = duet_chat_count(chat_);
-        duet_chat_prompt prompt = {};
-        prompt.struct_size = sizeof prompt;
+        auto prompt = sized<duet_chat_prompt>();
         bool is_cut = false;
         last_ = {};
         out_.calls.clear();

@@ -20,8 +20,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
     model_options of_session = options;
     of_session.n_ctx = 64;
     session_ptr session;
-    duet_memory_plan plan = {};
-    if (open_session(model.get(), of_session, 1, &session, &plan, error)) return error->status;
+    if (open_session(model.get(), of_session, 1, &session, nullptr, error)) return error->status;
     duet_sampler* sampler = nullptr;
     if (duet_sampler_create(1, &sampler) != DUET_OK) return error->set(DUET_ERR_MEMORY, "");
     const sampler_ptr owned_sampler(sampler);
@@ -35,8 +34,7 @@ inline duet_status generate_ids(const model_options& options, const synthetic_mo
         if (event->id >= 0) ((std::vector<int32_t>*)user)->push_back(event->id);
         return 0;
     };
-    duet_generate_result result = {};
-    result.struct_size = sizeof result;
+    auto result = sized<duet_generate_result>();
     status = duet_generate(session.get(), sampler, prompt, 20, &generate, keep, ids, &result);
     if (status) return error->set(status, duet_session_error(session.get()));
     *tokens_per_second = result.generate_us ? 1e6 * result.n_new_tok / (double)result.generate_us : 0;

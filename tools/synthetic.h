@@ -61,9 +61,6 @@ struct synthetic_model {
     uint8_t* file = nullptr;
     uint64_t n_file_bytes = 0, n_written = 0;
 
-    synthetic_model() = default;
-    synthetic_model(const synthetic_model&) = delete;
-    synthetic_model& operator=(const synthetic_model&) = delete;
     ~synthetic_model() {
         if (file) os::free_pages(file, n_file_bytes);
     }
@@ -71,31 +68,25 @@ struct synthetic_model {
     // spec: "8b:q4_0" or "8b:q4_0:q8_0" (shape, format, format of the output matrix). Without a third part, the output
     // matrix is Q6_K if that is finer than the format.
     duet_status parse(const std::string& spec, tool_error* error) {
-        const size_t colon = spec.find(':'), second = colon == std::string::npos ? colon : spec.find(':', colon + 1);
-        const std::string name = spec.substr(0, colon);
+        const std::vector<std::string_view> parts = parts_of(spec, ":");
         std::string known;
         for (const synthetic_shape& row : kSyntheticShapes) {
-            if (name == row.name) shape = row;
+            if (parts[0] == row.name) shape = row;
             known += std::string(known.empty() ? "" : ", ") + row.name;
         }
         if (!shape.name)
             return error->set(DUET_ERR_ARG,
                               "--synthetic: want SHAPE:FORMAT with a shape of " + known + ", got '" + spec + "'");
-        const std::string type =
-            colon == std::string::npos
-                ? "q4_0"
-                : spec.substr(colon + 1, second == std::string::npos ? second : second - colon - 1);
-        blocks.type = duet_type_by_name(type.c_str());
-        output_blocks.type =
-            second == std::string::npos ? duet_type_by_name("Q6_K") : duet_type_by_name(spec.c_str() + second + 1);
+        const bool has_output = parts.size() > 2;
+        blocks.type = duet_type_by_name(parts.size() > 1 ? std::string(parts[1]).c_str() : "q4_0");
+        output_blocks.type = duet_type_by_name(has_output ? parts[2].data() : "Q6_K");  // to the end of spec
         for (const duet_type_info* t : {blocks.type, output_blocks.type})
             if (!t || !t->can_compute || !t->can_quantize || shape.dim % t->elems_per_block ||
                 shape.hidden_dim % t->elems_per_block)
                 return error->set(DUET_ERR_ARG,
                                   "--synthetic: '" + spec + "': no code for this number format, or not for this shape");
         auto bits = [](const duet_type_info* t) { return (double)t->bytes_per_block / t->elems_per_block; };
-        if (second == std::string::npos && bits(blocks.type) >= bits(output_blocks.type))
-            output_blocks.type = blocks.type;
+        if (!has_output && bits(blocks.type) >= bits(output_blocks.type)) output_blocks.type = blocks.type;
         return DUET_OK;
     }
 
@@ -110,9 +101,10 @@ struct synthetic_model {
         duet_status status = blocks.make(largest);
         if (status == DUET_OK) status = output_blocks.make((int64_t)shape.dim * shape.n_vocab);
         if (status != DUET_OK) return error->set(status, "");
-        if ((status = add_keys()) || (status = add_vocabulary()) != DUET_OK || (status = add_tensors()) != DUET_OK)
-            return error->set(status, duet_writer_error(writer.get()));
-        return DUET_OK;
+        status = add_keys();
+        if (!status) status = add_vocabulary();
+        if (!status) status = add_tensors();
+        return status ? error->set(status, duet_writer_error(writer.get())) : DUET_OK;
     }
 
     duet_status write_to_memory(tool_error* error) {
@@ -126,9 +118,8 @@ struct synthetic_model {
         std::snprintf(text, sizeof text, "--synthetic: %.1f GB are needed for the model, %.1f GB are free",
                       n_file_bytes / 1e9, free / 1e9);
         if (free && n_file_bytes > free) return error->set(DUET_ERR_MEMORY, text);
-        void* pages = os::allocate_pages(n_file_bytes);
-        if (!pages) return error->set(DUET_ERR_MEMORY, text);
-        file = (uint8_t*)pages;
+        file = (uint8_t*)os::allocate_pages(n_file_bytes);
+        if (!file) return error->set(DUET_ERR_MEMORY, text);
         auto append = [](void* user, const void* data, uint64_t n_bytes) -> int32_t {
             synthetic_model* self = (synthetic_model*)user;
             if (n_bytes > self->n_file_bytes - self->n_written) return 1;

@@ -62,8 +62,7 @@ duet_status render_chat(const template_options& options, std::string_view input,
     params.variables = variables.c_str();
     params.now = options.now.empty() ? nullptr : options.now.c_str();
     duet_chat* made = nullptr;
-    duet_chat_prompt prompt = {};
-    prompt.struct_size = sizeof prompt;
+    auto prompt = sized<duet_chat_prompt>();
     duet_status status = duet_chat_create(model.get(), &params, &made);
     const chat_ptr chat(made);
     if (!status) status = duet_chat_insert(made, -1, messages.data(), messages.size());
@@ -151,10 +150,10 @@ int main(int argc, char** argv) {
         &options.is_jsonl);
     if (int code; !args.parse(argc, argv, &code)) return code;
     const int n_sources = !options.model.path.empty() + !options.template_path.empty() + options.is_jsonl;
-    if (n_sources != 1) return args.usage_error("want one of -m FILE, -t FILE and --jsonl"), kExitUsage;
-    if (options.shows_ids && options.model.path.empty()) return args.usage_error("--ids wants -m FILE"), kExitUsage;
+    if (n_sources != 1) return args.usage_error("want one of -m FILE, -t FILE and --jsonl");
+    if (options.shows_ids && options.model.path.empty()) return args.usage_error("--ids wants -m FILE");
     if (!options.model.path.empty() && !(options.bos + options.eos).empty())
-        return args.usage_error("--bos and --eos want -t FILE"), kExitUsage;
+        return args.usage_error("--bos and --eos want -t FILE");
     return finish_tool("template", [&](tool_error* error) {
         return options.is_jsonl ? answer_lines(options, error) : render_one(options, error);
     });

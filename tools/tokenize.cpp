@@ -61,10 +61,10 @@ int main(int argc, char** argv) {
     args.flag("--no-bos", "without the BOS and EOS that the model asks for", &options.no_bos);
     args.flag("--special", "control tokens by name: read in text, written by --decode", &options.is_special);
     if (int code; !args.parse(argc, argv, &code)) return code;
-    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE"), kExitUsage;
-    if (options.has_text && !options.path.empty()) return args.usage_error("want either -p or -f"), kExitUsage;
+    if (options.model.path.empty()) return args.usage_error("no model: want -m FILE");
+    if (options.has_text && !options.path.empty()) return args.usage_error("want either -p or -f");
     if (!options.has_text && options.path.empty() && !options.is_decode)
-        return args.usage_error("no text: want -p TEXT or -f FILE"), kExitUsage;
+        return args.usage_error("no text: want -p TEXT or -f FILE");
     if (options.text == "-") options.has_text = false;
     if (!options.has_text && options.path.empty()) options.path = "-";
     return finish_tool("tokenize", [&](tool_error* error) { return work(options, error); });
