@@ -91,8 +91,7 @@ bool has_hardware_fma() {
     return has;
 }
 #else
-float hardware_fma(float x, float y, float z) { return soft_fma(x, y, z); }
-double hardware_fma(double x, double y, double z) { return soft_fma(x, y, z); }
+template <class T> T hardware_fma(T x, T y, T z) { return soft_fma(x, y, z); }
 bool has_hardware_fma() { return false; }
 #endif
 }  // namespace

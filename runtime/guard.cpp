@@ -49,10 +49,7 @@ const char* thread_error(uint64_t handle) noexcept {
     return last.handle == handle && last.text[0] ? last.text : nullptr;
 }
 
-const char* thread_error() noexcept {
-    const char* text = thread_error(0);
-    return text ? text : "";
-}
+const char* thread_error() noexcept { return last_errors[0].text; }
 
 duet_status caught(error_text& err) noexcept {
     try {

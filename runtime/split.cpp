@@ -260,8 +260,7 @@ duet_status choose_placement(const model_graph& g, const exec_limits& limits, in
         else lo = middle + 1;
     }
     out->at = lo;
-    if (lo < all.size()) return DUET_OK;
-    return no_room(limits.place.device, plan, budget, err);
+    return lo < all.size() ? DUET_OK : no_room(limits.place.device, plan, budget, err);
 }
 
 // A further session of a model whose weights are on the device. Where the chip shares the computer's memory, an
