@@ -2,6 +2,7 @@
 // built on it. Owns: the order of merges. Must not know: what the symbols are.
 // Main path: models/tokenizer_bpe.cpp -> [models/merge_queue.h]
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +42,7 @@ class merge_queue {
         if (i == kBuckets) return false;
         if (i > 0) {
             std::vector<uint64_t>& from = buckets_[i];
-            last_ = from[0];
-            for (uint64_t k : from) last_ = k < last_ ? k : last_;
+            last_ = std::ranges::min(from);
             for (uint64_t k : from) buckets_[std::bit_width(k ^ last_)].push_back(k);
             from.clear();
         }

@@ -186,7 +186,7 @@ class pattern_parser {
     void parse_quantifier(pattern_inst* inst) {
         auto number = [&] {
             uint32_t value = 0;
-            while (peek() >= '0' && peek() <= '9') value = value * 10 + (uint32_t)(text_[pos_++] - '0');
+            while (is_digit(peek())) value = value * 10 + (uint32_t)(text_[pos_++] - '0');
             return value;
         };
         if (accept("{")) {
@@ -405,34 +405,32 @@ struct pretokenizer::program {
         for (size_t i = 0; i < sets.size(); ++i) mask |= (uint32_t)set_contains(sets, i, cp, bits) << i;
         return mask;
     }
-    void cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in,
-             std::vector<uint32_t>* ends_out) const;
-};
 
-// Cuts every piece of ends_in at the matches of this program.
-void pretokenizer::program::cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in,
-                                std::vector<uint32_t>* ends_out) const {
-    pattern_matcher matcher(code, masks);
-    size_t begin = 0;
-    for (uint32_t end : ends_in) {
-        matcher.limit(begin, end);
-        size_t done = begin;  // end of the last piece
-        auto piece = [&](size_t at) {
-            if (at > done) ends_out->push_back((uint32_t)at);
-            done = std::max(done, at);
-        };
-        for (size_t pos = begin; pos < end;) {
-            size_t match_end = first == kAnything || (masks[pos] & first) ? matcher.match(0, pos) : SIZE_MAX;
-            if (match_end != SIZE_MAX) {
-                piece(pos);
-                piece(match_end);
+    // Cuts every piece of ends_in at the matches of this program.
+    void cut(const std::vector<uint32_t>& masks, const std::vector<uint32_t>& ends_in,
+             std::vector<uint32_t>* ends_out) const {
+        pattern_matcher matcher(code, masks);
+        size_t begin = 0;
+        for (uint32_t end : ends_in) {
+            matcher.limit(begin, end);
+            size_t done = begin;  // end of the last piece
+            auto piece = [&](size_t at) {
+                if (at > done) ends_out->push_back((uint32_t)at);
+                done = std::max(done, at);
+            };
+            for (size_t pos = begin; pos < end;) {
+                size_t match_end = first == kAnything || (masks[pos] & first) ? matcher.match(0, pos) : SIZE_MAX;
+                if (match_end != SIZE_MAX) {
+                    piece(pos);
+                    piece(match_end);
+                }
+                pos = match_end != SIZE_MAX && match_end > pos ? match_end : pos + 1;
             }
-            pos = match_end != SIZE_MAX && match_end > pos ? match_end : pos + 1;
+            piece(end);
+            begin = end;
         }
-        piece(end);
-        begin = end;
     }
-}
+};
 
 bool pretokenizer::compile(const std::vector<std::string_view>& patterns) {
     programs_.clear();
@@ -449,7 +447,10 @@ bool pretokenizer::compile(const std::vector<std::string_view>& patterns) {
 
 bool pretokenizer::select(std::string_view name) {
     for (const pretokenizer_row& row : pretokenizer_rows())
-        if (has_word(row.names, name)) return flags_ = row.flags, compile(row.patterns);
+        if (has_word(row.names, name)) {
+            flags_ = row.flags;
+            return compile(row.patterns);
+        }
     return false;
 }
 

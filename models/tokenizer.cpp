@@ -6,11 +6,8 @@
 #include "tokenizer_vocab.h"
 
 namespace duet {
-namespace {
 
 constexpr size_t kMaxEncodeBytes = 1 << 30;  // Spaces grow to three bytes, and offsets have 32 bits.
-
-}  // namespace
 
 duet_status tokenizer::load(const gguf_file& file, error_text& err) {
     auto loaded = std::make_shared<vocabulary>();
@@ -47,14 +44,13 @@ duet_status tokenizer::encode_trusted(std::string_view text, std::span<const str
         const size_t end = i_stretch < trusted.size() && trusted[i_stretch].begin <= pos ? trusted[i_stretch].end : 0;
         size_t longest = 0;
         int32_t id = -1;
-        const auto take_longest = [&](const prefix_index& index, std::string_view rest) {
-            if (!index.is_empty() && index.may_begin(rest[0]))
-                index.prefixes(rest, [&](size_t n, int32_t found) {
-                    if (n >= longest) longest = n, id = found;
-                });
+        const auto take_longest = [&](size_t n, int32_t found) {
+            if (n < longest) return;
+            longest = n;
+            id = found;
         };
-        take_longest(vocab.user_defined, text.substr(pos));
-        if (end > pos) take_longest(vocab.all_special, text.substr(pos, end - pos));
+        vocab.user_defined.prefixes(text.substr(pos), take_longest);
+        if (end > pos) vocab.all_special.prefixes(text.substr(pos, end - pos), take_longest);
         if (longest == 0) {
             ++pos;
             continue;
@@ -79,9 +75,8 @@ duet_status tokenizer::encode(std::string_view text, bool add_bos_eos, bool pars
     const stretch whole{0, text.size()};
     std::vector<mark> marks;
     DUET_TRY(encode_trusted(text, {&whole, parse_special ? 1u : 0u}, add_bos_eos, ids, &marks, err));
-    const vocabulary& vocab = *vocab_;
-    const int32_t last = vocab.add_eos ? vocab.eos : vocab.add_sep ? vocab.sep : -1;
-    if (add_bos_eos && last >= 0 && (ids->size() <= vocab.add_bos || ids->back() != last)) ids->push_back(last);
+    const int32_t last = vocab_->last();
+    if (add_bos_eos && last >= 0 && (ids->size() <= vocab_->add_bos || ids->back() != last)) ids->push_back(last);
     return DUET_OK;
 }
 
@@ -93,9 +88,9 @@ duet_status tokenizer::encode_pair(std::string_view a, std::string_view b, std::
     const vocabulary& vocab = *vocab_;
     if (vocab.add_bos) ids->insert(ids->begin(), vocab.bos);
     if (vocab.add_eos) ids->push_back(vocab.eos);
-    if (vocab.add_sep && vocab.sep >= 0) ids->push_back(vocab.sep);
+    if (vocab.add_sep) ids->push_back(vocab.sep);
     ids->insert(ids->end(), second.begin(), second.end());
-    if (vocab.add_eos || (vocab.add_sep && vocab.sep >= 0)) ids->push_back(vocab.add_eos ? vocab.eos : vocab.sep);
+    if (vocab.last() >= 0) ids->push_back(vocab.last());
     return DUET_OK;
 }
 

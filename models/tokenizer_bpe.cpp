@@ -32,13 +32,12 @@ uint32_t rank_of_score(float score) {
 
 }  // namespace
 
-void vocabulary::append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const {
-    if (has_byte_fallback) {
+void vocabulary::append_token(int32_t id, std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const {
+    if (id >= 0) ids->push_back(id);
+    else if (has_byte_fallback)
         for (char c : text) ids->push_back(byte_ids[(uint8_t)c]);
-        return;
-    }
-    if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // Neighbouring unknown characters become one unknown token.
-    *was_unknown = true;
+    else if (unk >= 0 && !*was_unknown) ids->push_back(unk);  // Neighbours that are unknown become one token.
+    *was_unknown = id < 0;
 }
 
 // Merges one piece of the pre-tokenizer.
@@ -70,8 +69,9 @@ void vocabulary::merge_pieces(std::string_view text, std::vector<int32_t>* ids) 
             if (id < 0) return;
             symbols[i].rank = (uint32_t)id;
             symbols[i].merged = id;
-        } else if (const merge_index::merge* m = merges.find(symbols[i].id, symbols[j].id)) {
-            symbols[i].rank = m->rank, symbols[i].merged = m->id;
+        } else if (const merge_row& m = merges.row(merge_key(symbols[i].id, symbols[j].id)); m.id >= 0) {
+            symbols[i].rank = m.rank;
+            symbols[i].merged = m.id;
         }
     });
     for (uint32_t i = 0; i != kNoSymbol && i < symbols.size(); i = symbols[i].next) ids->push_back(symbols[i].id);
@@ -139,11 +139,8 @@ void vocabulary::encode_spm(std::string_view raw, bool is_prefixed, std::vector<
             if (split != unused_splits.end()) {
                 open.push_back(part.substr(split->second));
                 open.push_back(part.substr(0, split->second));
-            } else if (id >= 0) {
-                ids->push_back(id);
-                was_unknown = false;
             } else {
-                append_unknown(part, &was_unknown, ids);
+                append_token(id, part, &was_unknown, ids);
             }
         }
     }

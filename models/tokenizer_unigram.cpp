@@ -8,8 +8,7 @@
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
-#include <algorithm>
-#include <limits>
+#include <ranges>
 
 namespace duet {
 namespace {
@@ -90,12 +89,11 @@ std::string vocabulary::normalized(std::string_view text, bool is_prefixed) cons
 void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vector<int32_t>* ids) const {
     std::string text = normalized(raw, is_prefixed);
     struct best_end {  // the best way to reach a byte
-        double score = -std::numeric_limits<double>::infinity();
+        double score = 0;
         uint32_t start = 0;
-        int32_t id = -1;
+        int32_t id = -1;  // -1: not reached yet; -2: by an unknown character
     };
     std::vector<best_end> best(text.size() + 1);
-    best[0].score = 0;
     std::string_view all = text;
     for (size_t pos = 0; pos < all.size();) {
         const size_t n_char = char_bytes(all, pos);
@@ -108,23 +106,14 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
             has_char |= n_bytes == n_char;
             offer(n_bytes, id, scores[id]);
         });
-        if (!has_char) offer(n_char, -2, unk_score);  // -2: an unknown character
+        if (!has_char) offer(n_char, -2, unk_score);
         pos += n_char;
     }
-    std::vector<std::pair<uint32_t, int32_t>> path;
-    for (uint32_t end = (uint32_t)all.size(); end > 0; end = best[end].start) path.push_back({end, best[end].id});
-    std::reverse(path.begin(), path.end());
+    std::vector<uint32_t> path;
+    for (uint32_t end = (uint32_t)all.size(); end > 0; end = best[end].start) path.push_back(end);
     bool was_unknown = false;
-    size_t start = 0;
-    for (auto [end, id] : path) {
-        if (id >= 0) {
-            ids->push_back(id);
-            was_unknown = false;
-        } else {
-            append_unknown(all.substr(start, end - start), &was_unknown, ids);
-        }
-        start = end;
-    }
+    for (uint32_t end : std::views::reverse(path))
+        append_token(best[end].id, all.substr(best[end].start, end - best[end].start), &was_unknown, ids);
 }
 
 }  // namespace duet

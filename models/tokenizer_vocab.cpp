@@ -7,7 +7,7 @@
 
 #include "unicode.h"
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace duet {
@@ -77,16 +77,8 @@ int byte_level_byte(uint32_t cp) {
     return cp <= 0x142 ? (int)cp - 0x121 + 0x7f : cp == 0x143 ? 0xad : -1;
 }
 
-void string_index::reserve(size_t n) {
-    size_t n_slots = 16;
-    while (n_slots < n * 2) n_slots *= 2;
-    slots_.assign(n_slots, {});
-    // The seed differs between runs, so that no file can be made of collisions.
-    seed_ = (uint64_t)(uintptr_t)slots_.data();
-}
-
-size_t string_index::hash(std::string_view text) const {
-    uint64_t h = seed_ ^ (text.size() * 0x9e3779b97f4a7c15u);
+static uint64_t hash_of(std::string_view text, uint64_t seed) {
+    uint64_t h = seed ^ (text.size() * 0x9e3779b97f4a7c15u);
     size_t i = 0;
     for (; i + 8 <= text.size(); i += 8) {
         uint64_t word;
@@ -97,48 +89,37 @@ size_t string_index::hash(std::string_view text) const {
     uint64_t tail = 0;
     for (; i < text.size(); ++i) tail = tail << 8 | (uint8_t)text[i];
     h = (h ^ tail) * 0xc4ceb9fe1a85ec53u;
-    return (size_t)(h ^ h >> 29) & (slots_.size() - 1);
+    return h ^ h >> 29;
 }
 
-size_t string_index::place_of(std::string_view text) const {
-    size_t i = hash(text);
-    while (slots_[i].id >= 0 && slots_[i].text != text) i = (i + 1) & (slots_.size() - 1);
-    return i;
+static uint64_t hash_of(uint64_t key, uint64_t seed) { return ((key ^ seed) * 0x9e3779b97f4a7c15u) >> 32; }
+
+template <class Row> void hash_index<Row>::reserve(size_t n) {
+    rows_.assign(std::bit_ceil(std::max<size_t>(16, 2 * n)), {});
+    // The seed differs between runs, so that no file can be made of collisions.
+    seed_ = (uint64_t)(uintptr_t)rows_.data();
 }
 
-int32_t string_index::insert(std::string_view text, int32_t id) {
-    slot& s = slots_[place_of(text)];
-    if (s.id >= 0) return s.id;
-    s = {text, id};
-    return -1;
+template <class Row> const Row& hash_index<Row>::row(key_type key) const {
+    const size_t mask = rows_.size() - 1;
+    size_t i = (size_t)hash_of(key, seed_) & mask;
+    while (rows_[i].id >= 0 && rows_[i].key != key) i = (i + 1) & mask;
+    return rows_[i];
 }
 
-int32_t string_index::find(std::string_view text) const { return slots_.empty() ? -1 : slots_[place_of(text)].id; }
-
-void merge_index::reserve(size_t n) {
-    shift_ = 60;
-    while ((size_t{1} << (64 - shift_)) < n * 2) --shift_;
-    slots_.assign(size_t{1} << (64 - shift_), {});
-}
-
-bool merge_index::insert(int32_t left, int32_t right, merge m) {
-    const uint64_t key = key_of(left, right);
-    slot& s = slots_[place_of(key)];
-    if (s.key == key) return false;
-    s = {key, m};
+template <class Row> bool hash_index<Row>::insert(const Row& fresh) {
+    Row& place = rows_[(size_t)(&row(fresh.key) - rows_.data())];
+    if (place.id >= 0) return false;
+    place = fresh;
     return true;
 }
 
-const merge_index::merge* merge_index::find(int32_t left, int32_t right) const {
-    if (slots_.empty()) return nullptr;
-    const slot& s = slots_[place_of(key_of(left, right))];
-    return s.key != UINT64_MAX ? &s.value : nullptr;
-}
+template class hash_index<text_row>;
+template class hash_index<merge_row>;
 
 void prefix_index::finish() {
-    std::sort(entries_.begin(), entries_.end(),
-              [](const entry& a, const entry& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
-    for (const entry& e : entries_) ++starts_[(uint8_t)e.text[0] + 1];
+    std::ranges::sort(entries_, {}, [](const text_row& e) { return std::pair(e.key, e.id); });
+    for (const text_row& e : entries_) ++starts_[(uint8_t)e.key[0] + 1];
     for (int i = 0; i < 256; ++i) starts_[i + 1] += starts_[i];
 }
 
@@ -222,10 +203,9 @@ duet_status vocabulary::load_types(const gguf_file& file, error_text& err) {
             if ((types[i] == kTokenUnused) != (pass == 1)) continue;
             if (spellings[i].empty() && pass == 0)
                 return bad_key(file, tokens, err, "entry %zu: want a token, got an empty string", i);
-            int32_t other = spelled_.insert(spellings[i], (int32_t)i);
-            if (other >= 0 && pass == 0)
+            if (!spelled_.insert({spellings[i], (int32_t)i}) && pass == 0)
                 return bad_key(file, tokens, err, "entry %zu: want different tokens, got \"%s\" as in entry %d", i,
-                               printable(spellings[i]).c_str(), other);
+                               printable(spellings[i]).c_str(), spelled_.find(spellings[i]));
         }
     }
     return DUET_OK;
@@ -342,7 +322,7 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
 
 duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err) {
     const gguf_kv& tokens = *file.find("tokenizer.ggml.tokens");
-    std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
+    byte_ids.fill(-1);
     int n_bytes = 0;
     for (int32_t id = 0; id < n_tokens(); ++id) {
         if (types[id] != kTokenByte) continue;
@@ -359,7 +339,7 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
     }
     // Every byte is a character of the alphabet. Some vocabularies leave out bytes that never occur in UTF-8.
     if (is_byte_level()) {
-        std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
+        byte_ids.fill(-1);
         for (int byte = 0; byte < 256; ++byte) {
             std::string text;
             utf8_append(&text, byte_level_char((uint8_t)byte));
@@ -376,20 +356,17 @@ duet_status vocabulary::load_byte_tokens(const gguf_file& file, error_text& err)
             n_bytes += byte_ids[byte] >= 0;
         }
         if (n_bytes < 256) {  // The tokens only look like byte tokens.
-            std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
+            byte_ids.fill(-1);
             n_bytes = 0;
         }
         for (int32_t id : byte_ids)
             if (id >= 0) types[id] = kTokenByte;
     }
     has_byte_fallback = n_bytes == 256;
-    if (n_bytes > 0 && !has_byte_fallback) {
-        int missing = (int)(std::find(std::begin(byte_ids), std::end(byte_ids), -1) - std::begin(byte_ids));
-        return bad_key(file, tokens, err,
-                       "want a byte token for each of the 256 bytes or for none, got %d, without <0x%02X>",
-                       (int)n_bytes, missing);
-    }
-    return DUET_OK;
+    if (n_bytes == 0 || has_byte_fallback) return DUET_OK;
+    return bad_key(file, tokens, err,
+                   "want a byte token for each of the 256 bytes or for none, got %d, without <0x%02X>", n_bytes,
+                   (int)(std::ranges::find(byte_ids, -1) - byte_ids.begin()));
 }
 
 duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
@@ -414,7 +391,7 @@ duet_status vocabulary::load_merges(const gguf_file& file, error_text& err) {
                            "entry %zu: want tokens of tokenizer.ggml.tokens, got \"%s\": \"%s\" is none", i,
                            printable(text).c_str(), printable(unknown).c_str());
         if (types[id] == kTokenControl) continue;  // Text must not become a control token.
-        if (!merges.insert(left_id, right_id, {(uint32_t)i, id}))
+        if (!merges.insert({merge_key(left_id, right_id), id, (uint32_t)i}))
             return bad_key(file, *kv, err, "entry %zu: want each pair once, got \"%s\" again", i,
                            printable(text).c_str());
     }
@@ -527,7 +504,7 @@ void vocabulary::make_indices() {
         if (type == kTokenUserDefined && !plain.empty()) user_defined.add(plain, id);
         if ((type == kTokenUserDefined || is_special(id)) && !plain.empty()) all_special.add(plain, id);
         const bool is_merged_only = kind == vocab_kind::spm && type == kTokenUnused && !spellings[id].empty();
-        if (is_text || is_merged_only) index.insert(is_byte_level() ? piece(id) : spellings[id], id);
+        if (is_text || is_merged_only) index.insert({is_byte_level() ? piece(id) : spellings[id], id});
         if ((kind == vocab_kind::unigram || kind == vocab_kind::wordpiece) && is_text) words.add(spellings[id], id);
     }
     user_defined.finish();

@@ -6,7 +6,8 @@
 #include "gguf.h"
 #include "pretokenizer.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 
 namespace duet {
 
@@ -23,48 +24,31 @@ constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, with which S
 
 constexpr size_t kMaxRuleBytes = 256;  // of either side of a rule of a charsmap; the longest of NFKC has 33
 
-// Text -> id, by open addressing. The views in it must outlive it.
-class string_index {
-  public:
-    void reserve(size_t n);
-    int32_t insert(std::string_view text, int32_t id);  // returns the id that the text has already, or -1
-    int32_t find(std::string_view text) const;          // -1: none
-
-  private:
-    struct slot {
-        std::string_view text;
-        int32_t id = -1;
-    };
-    size_t hash(std::string_view text) const;
-    size_t place_of(std::string_view text) const;  // its slot, or the free one for it
-    std::vector<slot> slots_;                      // a power of two; at most half of them are in use
-    uint64_t seed_ = 0;
+// Rows that are found by a key: a token by its text, and what two neighbours merge to by their ids.
+struct text_row {
+    std::string_view key;
+    int32_t id = -1;  // -1: none
 };
+struct merge_row {
+    uint64_t key;  // merge_key
+    int32_t id = -1;
+    uint32_t rank = 0;
+};
+inline uint64_t merge_key(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 
-// (left id, right id) -> rank and id of the merged token.
-class merge_index {
+// Finds rows by open addressing, once space for them is reserved. The texts must outlive it.
+template <class Row> class hash_index {
   public:
-    struct merge {
-        uint32_t rank;
-        int32_t id;
-    };
+    using key_type = decltype(Row::key);
+
     void reserve(size_t n);
-    bool insert(int32_t left, int32_t right, merge m);  // false: the pair exists already
-    const merge* find(int32_t left, int32_t right) const;
+    bool insert(const Row& row);         // false: the key has a row already, which stays
+    const Row& row(key_type key) const;  // a free one: there is none
+    int32_t find(key_type key) const { return row(key).id; }
 
   private:
-    struct slot {
-        uint64_t key = UINT64_MAX;
-        merge value{};
-    };
-    static uint64_t key_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
-    size_t place_of(uint64_t key) const {  // its slot, or the free one for it
-        size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> shift_);
-        while (slots_[i].key != UINT64_MAX && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
-        return i;
-    }
-    std::vector<slot> slots_;
-    int shift_ = 63;
+    std::vector<Row> rows_;  // a power of two; at most half of them are in use
+    uint64_t seed_ = 0;
 };
 
 // Finds all entries with which a text begins, by narrowing a range of the sorted entries byte by byte.
@@ -72,37 +56,24 @@ class prefix_index {
   public:
     void add(std::string_view text, int32_t id) { entries_.push_back({text, id}); }
     void finish();
-    bool is_empty() const { return entries_.empty(); }
-    bool may_begin(char byte) const { return starts_[(uint8_t)byte] != starts_[(uint8_t)byte + 1]; }
 
     // Calls found(n_bytes, id) for every entry that is a prefix of text, shortest first.
     template <class Found> void prefixes(std::string_view text, Found&& found) const {
-        if (text.empty() || entries_.empty()) return;
-        uint32_t low = starts_[(uint8_t)text[0]], high = starts_[(uint8_t)text[0] + 1];
+        if (text.empty()) return;
+        auto low = entries_.begin() + starts_[(uint8_t)text[0]],
+             high = entries_.begin() + starts_[(uint8_t)text[0] + 1];
         for (size_t n = 1; low < high; ++n) {
-            for (; low < high && entries_[low].text.size() == n; ++low) found(n, entries_[low].id);
-            if (n == text.size() || low == high) return;
-            low = bound(low, high, n, (uint8_t)text[n], false);
-            high = bound(low, high, n, (uint8_t)text[n], true);
+            for (; low < high && low->key.size() == n; ++low) found(n, low->id);
+            if (n == text.size()) return;
+            const auto byte = [n](const text_row& e) { return (uint8_t)e.key[n]; };
+            const auto range = std::ranges::equal_range(low, high, (uint8_t)text[n], {}, byte);
+            low = range.begin();
+            high = range.end();
         }
     }
 
   private:
-    struct entry {
-        std::string_view text;
-        int32_t id;
-    };
-    // Returns the first entry of [low, high) whose byte n is at least `byte` (is_above: greater than `byte`).
-    uint32_t bound(uint32_t low, uint32_t high, size_t n, uint8_t byte, bool is_above) const {
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            uint8_t at = (uint8_t)entries_[middle].text[n];
-            if (is_above ? at <= byte : at < byte) low = middle + 1;
-            else high = middle;
-        }
-        return low;
-    }
-    std::vector<entry> entries_;
+    std::vector<text_row> entries_;
     uint32_t starts_[257] = {};
 };
 
@@ -123,25 +94,26 @@ struct vocabulary {
     bool takes_spaces(int32_t id) const {
         return is_phi3 && id != bos && id != unk && spellings[(size_t)id] != "<|endoftext|>";
     }
+    int32_t last() const { return add_eos ? eos : add_sep ? sep : -1; }  // what stands behind a text; -1: nothing
     bool is_special(int32_t id) const { return types[id] == kTokenControl || types[id] == kTokenUnknown; }
 
     vocab_kind kind = vocab_kind::spm;
     std::vector<std::string_view> spellings;
-    std::vector<uint8_t> types;        // token_type
-    std::vector<float> scores;         // spm and unigram
-    std::vector<uint8_t> ends;         // 1: the token ends a generation
-    std::string pieces;                // bytes of all tokens
-    std::vector<size_t> piece_starts;  // n_tokens + 1
-    int32_t byte_ids[256];             // the token of each byte, -1: none
-    bool has_byte_fallback = false;    // spm, unigram, raw bpe: all 256 byte tokens exist
+    std::vector<uint8_t> types;         // token_type
+    std::vector<float> scores;          // spm and unigram
+    std::vector<uint8_t> ends;          // 1: the token ends a generation
+    std::string pieces;                 // bytes of all tokens
+    std::vector<size_t> piece_starts;   // n_tokens + 1
+    std::array<int32_t, 256> byte_ids;  // the token of each byte, -1: none
+    bool has_byte_fallback = false;     // spm, unigram, raw bpe: all 256 byte tokens exist
     int32_t bos = -1, eos = -1, unk = -1, sep = -1;
-    bool add_bos = false, add_eos = false, add_sep = false;
+    bool add_bos = false, add_eos = false, add_sep = false;  // only where there is such a token
     bool add_space_prefix = false, remove_extra_spaces = false;
     bool to_lower = true, strip_accents = true;  // wordpiece only
     bool is_phi3 = false;
 
-    string_index index;                      // results of merges: bpe by bytes, spm by spelling
-    merge_index merges;                      // bpe only
+    hash_index<text_row> index;              // results of merges: bpe by bytes, spm by spelling
+    hash_index<merge_row> merges;            // bpe only
     pretokenizer pre;                        // bpe only
     prefix_index words;                      // unigram and wordpiece
     prefix_index user_defined, all_special;  // found in text before all else; all_special has control tokens too
@@ -165,9 +137,10 @@ struct vocabulary {
     void make_indices();
     void merge_pieces(std::string_view text, std::vector<int32_t>* ids) const;
     std::string normalized(std::string_view text, bool is_prefixed) const;
-    void append_unknown(std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
+    // Appends the token, or what the text of an unknown one (-1) becomes.
+    void append_token(int32_t id, std::string_view text, bool* was_unknown, std::vector<int32_t>* ids) const;
 
-    string_index spelled_;  // every token by its spelling; the lowest id of equal spellings
+    hash_index<text_row> spelled_;  // every token by its spelling; the lowest id of equal spellings
     bool is_from_types_ = false;
 };
 

@@ -59,8 +59,7 @@ void vocabulary::encode_wordpiece(std::string_view raw, std::vector<int32_t>* id
         ++n_chars;
     };
 
-    std::string decomposed = strip_accents ? unicode_nfd(raw) : std::string();
-    std::string_view text = strip_accents ? std::string_view(decomposed) : raw;
+    const std::string text = strip_accents ? unicode_nfd(raw) : std::string(raw);
     for (size_t pos = 0; pos < text.size();) {
         uint32_t cp = next_char(text, &pos), bits = unicode_bits(cp);
         if (cp == '\t' || cp == '\n' || cp == '\r' || ((bits & kUniSpace) && !(bits & kUniCc))) {
