@@ -1,33 +1,17 @@
 // models/file_map.cpp: the only place that maps files. Must not know: file formats.
 // Main path: models/gguf.cpp -> [models/file_map.cpp]
 #include "file_map.h"
-#include "os.h"
 
 #include <new>
-#include <utility>
 
 namespace duet {
 
-namespace {
-
 constexpr std::align_val_t kMapAlign{64};
-
-}  // namespace
 
 file_map::~file_map() {
     if (source_ == source::allocated) ::operator delete(data_, kMapAlign);
     if (source_ == source::mapped) os_unmap(data_, size_);
     if (file_ != kNoFile) os_close(file_);
-}
-
-file_map::file_map(file_map&& other) noexcept { *this = std::move(other); }
-
-file_map& file_map::operator=(file_map&& other) noexcept {
-    std::swap(source_, other.source_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(file_, other.file_);
-    return *this;
 }
 
 duet_status file_map::allocate(uint64_t n_bytes, error_text& err) {

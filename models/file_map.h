@@ -12,9 +12,8 @@ namespace duet {
 class file_map {
   public:
     file_map() = default;
+    file_map(const file_map&) = delete;
     ~file_map();
-    file_map(file_map&& other) noexcept;
-    file_map& operator=(file_map&& other) noexcept;
 
     // DUET_ERR_IO says what the path is instead of a file; DUET_ERR_MEMORY. is_copy: the file is read into memory and
     // not held open.

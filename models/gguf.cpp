@@ -4,9 +4,7 @@
 // Main path: runtime/model.cpp -> [models/gguf.cpp] -> models/<family>.cpp
 #include "file_map.h"
 #include "gguf_part.h"
-
-#include <algorithm>
-#include <utility>
+#include "unicode.h"
 
 namespace duet {
 
@@ -17,18 +15,22 @@ namespace {
 struct gguf_part_name {
     std::string before, after;
     uint32_t no = 0, count = 0;
+    std::string of_part(int64_t i, int64_t n) const {  // the name of another part
+        char numbers[40];
+        snprintf(numbers, sizeof numbers, "%05lld-of-%05lld", (long long)i, (long long)n);
+        return before + numbers + after;
+    }
 };
 bool gguf_split_name(const std::string& path, gguf_part_name* out) {
     auto digits = [&](size_t at) {
         uint32_t n = 0;
         for (size_t i = at; i < at + 5; i++) {
-            if (path[i] < '0' || path[i] > '9') return UINT32_MAX;
+            if (!is_digit(path[i])) return UINT32_MAX;
             n = n * 10 + (uint32_t)(path[i] - '0');
         }
         return n;
     };
-    const size_t kLength = 15;  // -00001-of-00003
-    const size_t at = path.size() < kLength ? std::string::npos : path.rfind("-of-");
+    const size_t at = path.rfind("-of-");
     if (at == std::string::npos || at < 6 || at + 9 > path.size() || path[at - 6] != '-') return false;
     out->no = digits(at - 5);
     out->count = digits(at + 4);
@@ -41,8 +43,8 @@ bool gguf_split_name(const std::string& path, gguf_part_name* out) {
 
 // The fields of a gguf_file that are not public.
 struct gguf_parts {
-    std::vector<file_map> maps;      // one for each part
-    std::vector<std::string> paths;  // as messages show them
+    std::vector<std::unique_ptr<file_map>> maps;  // one for each part
+    std::vector<std::string> paths;               // as messages show them
     // Indexes in order of name. Search by halving stays fast whatever names a file chooses.
     std::vector<uint32_t> kv_order, tensor_order;
 };
@@ -54,9 +56,10 @@ struct gguf_joiner {
     gguf_file& file;
     gguf_parts& parts;
     error_text& err;
-    std::vector<file_map>& maps = parts.maps;
+    bool is_copy;  // later parts are read into memory, as the first was
+    std::vector<std::unique_ptr<file_map>>& maps = parts.maps;
     std::vector<std::string>& paths = parts.paths;
-    bool is_copy = false;  // later parts are read into memory, as the first was
+    gguf_part_name name = {};  // of the first part of a split file
 
     [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule,
                                                                    ...) const {
@@ -71,12 +74,13 @@ struct gguf_joiner {
     // Reads maps.back(). The kvs of a later part are returned in *later and not kept.
     duet_status add(std::vector<gguf_kv>* later) {
         const size_t i_part = maps.size() - 1;
-        gguf_part part{paths[i_part], maps[i_part].data(), maps[i_part].size(), (int32_t)i_part, err};
+        gguf_part part{paths[i_part], maps[i_part]->data(), maps[i_part]->size(), (int32_t)i_part, err};
         DUET_TRY(part.read_all());
         if (i_part == 0) {
             file.version = part.version;
             file.kvs = std::move(part.kvs);
             file.tensors = std::move(part.tensors);
+            parts.kv_order = gguf_sorted(file.kvs, &gguf_kv::key);
         } else {
             *later = std::move(part.kvs);
             file.tensors.insert(file.tensors.end(), part.tensors.begin(), part.tensors.end());
@@ -91,15 +95,13 @@ struct gguf_joiner {
         return fallback;
     }
 
-    // Reads what the first part says about the split. *n_parts is 1 for a whole file.
-    duet_status read_split(const char* path, int64_t* n_parts) {
-        const int64_t count = split_value(file.kvs, "split.count", 0), no = split_value(file.kvs, "split.no", 0);
-        gguf_part_name name;
-        *n_parts = std::max<int64_t>(count, 1);
-        const long long n = (long long)count, i = (long long)no;
+    // Reads what the first part says about the split.
+    duet_status read_split(const char* path) {
+        const long long n = split_value(file.kvs, "split.count", 0), i = split_value(file.kvs, "split.no", 0);
         if (n < 0 || n > 65535) return part_error(0, "split.count", "want 0 to 65535, got %lld", n);
-        if (no < 0 || no >= *n_parts)
-            return part_error(0, "split.no", "want 0 to %lld (split.count - 1), got %lld", (long long)*n_parts - 1, i);
+        file.n_parts = std::max((int32_t)n, 1);
+        if (i < 0 || i >= file.n_parts)
+            return part_error(0, "split.no", "want 0 to %d (split.count - 1), got %lld", file.n_parts - 1, i);
         if (n <= 1) return DUET_OK;
         if (!path) return part_error(0, "split.count", "part %lld of a split file: open split files by path", i + 1);
         if (!gguf_split_name(path, &name))
@@ -107,29 +109,21 @@ struct gguf_joiner {
                               n, n);
         if (i != 0)
             return part_error(0, "split.no", "this is part %lld of %lld: want the first, %s", i + 1, n,
-                              printable_path(name.before + number(1) + "-of-" + number(count) + name.after).c_str());
+                              printable_path(name.of_part(1, n)).c_str());
         if (name.count != n || name.no != 1)
             return part_error(0, "split.count", "the file says part 1 of %lld, its name says part %u of %u", n, name.no,
                               name.count);
         return DUET_OK;
     }
 
-    static std::string number(int64_t n) {
-        char text[24];
-        snprintf(text, sizeof text, "%05lld", (long long)n);
-        return text;
-    }
-
-    duet_status add_later_parts(const char* path, int64_t n_parts) {
-        gguf_part_name name;
-        gguf_split_name(path, &name);
+    duet_status add_later_parts() {
+        const int32_t n_parts = file.n_parts;
         const int64_t n_tensors = split_value(file.kvs, "split.tensors.count", -1);
-        parts.kv_order = gguf_sorted(file.kvs, &gguf_kv::key);  // find() needs it.
-        for (int64_t i = 1; i < n_parts; i++) {
-            const std::string part_path = name.before + number(i + 1) + "-of-" + number(n_parts) + name.after;
+        for (int32_t i = 1; i < n_parts; i++) {
+            const std::string part_path = name.of_part(i + 1, n_parts);
             paths.push_back(printable_path(part_path));
-            maps.emplace_back();
-            if (duet_status s = maps.back().open(part_path.c_str(), err, is_copy); s != DUET_OK) {
+            maps.push_back(std::make_unique<file_map>());
+            if (duet_status s = maps.back()->open(part_path.c_str(), err, is_copy); s != DUET_OK) {
                 err.text += " (part " + std::to_string(i + 1) + " of " + std::to_string(n_parts) + " of a split file)";
                 return s;
             }
@@ -160,7 +154,6 @@ struct gguf_joiner {
 
     duet_status index() {
         std::vector<uint32_t>&kv_order = parts.kv_order, &tensor_order = parts.tensor_order;
-        kv_order = gguf_sorted(file.kvs, &gguf_kv::key);
         for (size_t i = 1; i < kv_order.size(); i++) {
             const gguf_kv &a = file.kvs[kv_order[i - 1]], &b = file.kvs[kv_order[i]];
             if (a.key == b.key)
@@ -186,13 +179,11 @@ struct gguf_joiner {
 
     // maps[0] is set. path: nullptr when there is no path to find later parts by.
     duet_status run(const char* path) {
-        int64_t n_parts = 1;
         DUET_TRY(add(nullptr));
-        DUET_TRY(read_split(path, &n_parts));
-        if (n_parts > 1) DUET_TRY(add_later_parts(path, n_parts));
-        file.n_parts = (int32_t)n_parts;
+        DUET_TRY(read_split(path));
+        if (file.n_parts > 1) DUET_TRY(add_later_parts());
         DUET_TRY(index());
-        for (size_t i = 0; i < maps.size(); i++) DUET_TRY(maps[i].check_size(paths[i].c_str(), err));
+        for (size_t i = 0; i < maps.size(); i++) DUET_TRY(maps[i]->check_size(paths[i].c_str(), err));
         return DUET_OK;
     }
 };
@@ -206,12 +197,10 @@ template <class Load>
 duet_status gguf_file::open_from(const char* name, const char* later_path, bool is_copy, Load load, error_text& err) {
     gguf_file fresh;
     fresh.path = name;
-    fresh.parts_->maps.emplace_back();
+    fresh.parts_->maps.push_back(std::make_unique<file_map>());
     fresh.parts_->paths.push_back(printable_path(name));
-    DUET_TRY(load(fresh.parts_->maps[0]));
-    gguf_joiner joiner{fresh, *fresh.parts_, err};
-    joiner.is_copy = is_copy;
-    DUET_TRY(joiner.run(later_path));
+    DUET_TRY(load(*fresh.parts_->maps[0]));
+    DUET_TRY((gguf_joiner{fresh, *fresh.parts_, err, is_copy}.run(later_path)));
     *this = std::move(fresh);
     return DUET_OK;
 }
@@ -247,7 +236,7 @@ const gguf_tensor* gguf_file::find_tensor(std::string_view name) const {
 }
 
 void gguf_file::will_need(const gguf_tensor& tensor) const {
-    parts_->maps[(size_t)tensor.i_file].will_need(tensor.data, tensor.n_bytes);
+    parts_->maps[(size_t)tensor.i_file]->will_need(tensor.data, tensor.n_bytes);
 }
 
 bool gguf_file::value_int(const gguf_kv& kv, uint64_t i, int64_t* out) {
@@ -275,18 +264,18 @@ bool gguf_file::value_float(const gguf_kv& kv, uint64_t i, double* out) {
 
 namespace {
 
-// Finds the entry of a typed read. *kv becomes nullptr when it is absent and not required.
-duet_status gguf_get(const gguf_file& file, std::string_view key, bool required, const gguf_kv** kv, error_text& err) {
-    *kv = file.find(key);
-    if (*kv || !required) return DUET_OK;
+// What a typed read of an absent key returns.
+duet_status gguf_absent(const gguf_file& file, std::string_view key, bool required, error_text& err) {
+    if (!required) return DUET_OK;
     return fail(err, DUET_ERR_FORMAT, "%s: %s: the required key is absent", printable_path(file.path).c_str(),
                 printable(key).c_str());
 }
 
-duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, const std::string& got,
-                       error_text& err) {
+duet_status gguf_wrong(const gguf_file& file, const gguf_kv& kv, const std::string& want, error_text& err,
+                       const std::string& got = {}) {
     return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: want %s, got %s", printable_path(file.path).c_str(),
-                printable(kv.key).c_str(), (unsigned long long)kv.offset, want.c_str(), got.c_str());
+                printable(kv.key).c_str(), (unsigned long long)kv.offset, want.c_str(),
+                got.empty() ? gguf_describe(kv).c_str() : got.c_str());
 }
 
 std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) + " to " + std::to_string(max); }
@@ -295,64 +284,59 @@ std::string gguf_range(uint32_t min, uint32_t max) { return std::to_string(min) 
 
 duet_status gguf_file::get_u32(std::string_view key, bool required, uint32_t min, uint32_t max, uint32_t* out,
                                error_text& err) const {
-    const gguf_kv* kv;
-    DUET_TRY(gguf_get(*this, key, required, &kv, err));
+    const gguf_kv* kv = find(key);
+    if (!kv) return gguf_absent(*this, key, required, err);
     int64_t value = -1;
-    if (!kv) return DUET_OK;
     if (!gguf_is_int(kv->type) || !value_int(*kv, 0, &value) || value < min || value > max)
-        return gguf_wrong(*this, *kv, "an integer from " + gguf_range(min, max), gguf_describe(*kv), err);
+        return gguf_wrong(*this, *kv, "an integer from " + gguf_range(min, max), err);
     *out = (uint32_t)value;
     return DUET_OK;
 }
 
 duet_status gguf_file::get_f32(std::string_view key, bool required, float min, float max, float* out,
                                error_text& err) const {
-    const gguf_kv* kv;
-    DUET_TRY(gguf_get(*this, key, required, &kv, err));
+    const gguf_kv* kv = find(key);
+    if (!kv) return gguf_absent(*this, key, required, err);
     double value = 0;
-    char want[80];
-    if (!kv) return DUET_OK;
     if (kv->type == DUET_KV_ARRAY || !value_float(*kv, 0, &value) || !(value >= min && value <= max)) {
+        char want[80];
         snprintf(want, sizeof want, "a float from %.9g to %.9g", (double)min, (double)max);
-        return gguf_wrong(*this, *kv, want, gguf_describe(*kv), err);
+        return gguf_wrong(*this, *kv, want, err);
     }
     *out = (float)value;
     return DUET_OK;
 }
 
 duet_status gguf_file::get_bool(std::string_view key, bool required, bool* out, error_text& err) const {
-    const gguf_kv* kv;
-    DUET_TRY(gguf_get(*this, key, required, &kv, err));
-    if (kv && kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", gguf_describe(*kv), err);
-    if (kv) *out = *kv->data != 0;
+    const gguf_kv* kv = find(key);
+    if (!kv) return gguf_absent(*this, key, required, err);
+    if (kv->type != DUET_KV_BOOL) return gguf_wrong(*this, *kv, "a bool", err);
+    *out = *kv->data != 0;
     return DUET_OK;
 }
 
 duet_status gguf_file::get_string(std::string_view key, bool required, std::string_view* out, error_text& err) const {
-    const gguf_kv* kv;
-    DUET_TRY(gguf_get(*this, key, required, &kv, err));
-    if (kv && kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", gguf_describe(*kv), err);
-    if (kv) *out = kv->strings[0];
+    const gguf_kv* kv = find(key);
+    if (!kv) return gguf_absent(*this, key, required, err);
+    if (kv->type != DUET_KV_STRING) return gguf_wrong(*this, *kv, "a string", err);
+    *out = kv->strings[0];
     return DUET_OK;
 }
 
 duet_status gguf_file::get_u32_per_layer(std::string_view key, bool required, uint32_t n, uint32_t min, uint32_t max,
                                          std::vector<uint32_t>* out, error_text& err) const {
-    const gguf_kv* kv;
-    DUET_TRY(gguf_get(*this, key, required, &kv, err));
-    if (!kv) return DUET_OK;
+    const gguf_kv* kv = find(key);
+    if (!kv) return gguf_absent(*this, key, required, err);
     const bool is_array = kv->type == DUET_KV_ARRAY;
     const bool fits = is_array ? gguf_is_int(kv->array_type) || kv->array_type == DUET_KV_BOOL : gguf_is_int(kv->type);
     if (!fits || (is_array && kv->n_values != n))
-        return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)",
-                          gguf_describe(*kv), err);
+        return gguf_wrong(*this, *kv, "an integer, or an array of " + std::to_string(n) + " (one for each layer)", err);
     std::vector<uint32_t> values(n);
     for (uint32_t i = 0; i < n; i++) {
         int64_t value = -1;
         if (!value_int(*kv, is_array ? i : 0, &value) || value < min || value > max)
-            return gguf_wrong(*this, *kv, "integers from " + gguf_range(min, max),
-                              is_array ? std::to_string(value) + " for layer " + std::to_string(i) : gguf_describe(*kv),
-                              err);
+            return gguf_wrong(*this, *kv, "integers from " + gguf_range(min, max), err,
+                              is_array ? std::to_string(value) + " for layer " + std::to_string(i) : "");
         values[i] = (uint32_t)value;
     }
     *out = std::move(values);

@@ -101,8 +101,9 @@ class gguf_file {
 };
 
 // Checks that reader and writer share: 1 to 4 dims of at least 1 each, no overflow, rows of whole blocks, a type that
-// exists. Sets *n_bytes to the size of the tensor. False: *why says rule, wanted and found.
-bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why);
+// exists. The dims that there are not are 1. Sets *n_bytes to the size of the tensor. False: *why says rule, wanted and
+// found.
+bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t (&dims)[4], uint64_t* n_bytes, std::string* why);
 
 // Collects keys and tensors in any order, then writes a v3 file. A key that is set twice keeps its place and takes the
 // new value.

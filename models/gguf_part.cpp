@@ -158,7 +158,7 @@ static std::string escaped(std::string_view bytes, size_t max_bytes, bool is_pat
 std::string printable(std::string_view bytes, size_t max_bytes) { return escaped(bytes, max_bytes, false); }
 std::string printable_path(std::string_view path) { return escaped(path, 300, true); }
 
-bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint64_t* n_bytes, std::string* why) {
+bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t (&dims)[4], uint64_t* n_bytes, std::string* why) {
     char text[200];
     auto bad = [&](const char* format, auto... args) {
         snprintf(text, sizeof text, format, args...);
@@ -182,8 +182,8 @@ bool gguf_tensor_bytes(int64_t type, uint64_t n_dims, const uint64_t* dims, uint
         if (__builtin_mul_overflow(n_elems, dims[i], &n_elems) || n_elems > INT64_MAX)
             return bad(
                 "the product of the dimensions overflows: want less than 2^63 elements, got %llu x %llu x %llu x %llu",
-                (unsigned long long)dims[0], (unsigned long long)(n_dims > 1 ? dims[1] : 1),
-                (unsigned long long)(n_dims > 2 ? dims[2] : 1), (unsigned long long)(n_dims > 3 ? dims[3] : 1));
+                (unsigned long long)dims[0], (unsigned long long)dims[1], (unsigned long long)dims[2],
+                (unsigned long long)dims[3]);
     }
     if (dims[0] % row->elems != 0)
         return bad("rows of %s must be whole blocks: want a multiple of %llu, got %llu", row->name,
@@ -328,7 +328,7 @@ duet_status gguf_part::read_tensor(uint64_t i) {
 // Makes offsets absolute, and checks that each tensor's bytes lie in the file, aligned, and apart from other tensors.
 duet_status gguf_part::place_tensors() {
     if (tensors.empty()) return DUET_OK;
-    const uint64_t begin = (at + alignment - 1) / alignment * alignment;
+    const uint64_t begin = gguf_padded(at, alignment);
     what = "tensor " + printable(tensors[0].name);
     if (begin > size)
         return bad(at, "the data section is missing: want it at byte %llu, the file ends at %llu",
@@ -358,7 +358,7 @@ duet_status gguf_part::place_tensors() {
             return bad(offsets_at[order[i]], "%s%s: want offset %llu, got %llu",
                        t.offset < want ? "overlaps " : "leaves a gap after ", after.c_str(),
                        (unsigned long long)(want - begin), (unsigned long long)(t.offset - begin));
-        want = t.offset + (t.n_bytes + alignment - 1) / alignment * alignment;
+        want = t.offset + gguf_padded(t.n_bytes, alignment);
     }
     return DUET_OK;
 }

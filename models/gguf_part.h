@@ -20,6 +20,7 @@ struct gguf_kv_type {
 };
 extern const gguf_kv_type kGgufKvTypes[kGgufKvTypeCount];
 
+inline uint64_t gguf_padded(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 bool gguf_is_int(int32_t kv_type);
 std::string gguf_describe(const gguf_kv& kv);      // for messages: "the u32 7", "an array of 3 f32"
 const char* gguf_bad_name(std::string_view name);  // the rule that a key or tensor name breaks; nullptr: none

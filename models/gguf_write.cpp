@@ -34,8 +34,6 @@ std::string gguf_value_begin(int32_t type, int32_t elem_type = 0, uint64_t n = 0
     return bytes;
 }
 
-uint64_t gguf_padded(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
-
 struct gguf_file_sink {
     std::FILE* out;
     int error = 0;  // errno of the write that failed
@@ -73,7 +71,10 @@ duet_status gguf_writer::set(std::string_view key, std::string bytes, error_text
             return fail(err, DUET_ERR_ARG, "general.alignment: want a u32, a power of two from 8 to 2^20");
     }
     const auto it = i_entry_.find(std::string(key));
-    if (it != i_entry_.end()) return entries_[it->second].bytes = std::move(bytes), DUET_OK;
+    if (it != i_entry_.end()) {
+        entries_[it->second].bytes = std::move(bytes);
+        return DUET_OK;
+    }
     entry fresh{std::string(key), std::move(bytes)};
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
     i_entry_.try_emplace(fresh.key, entries_.size());  // the last that may run out of memory: both hold it, or neither
@@ -87,9 +88,7 @@ duet_status gguf_writer::set_int(std::string_view key, int32_t type, int64_t val
         return fail(err, DUET_ERR_ARG, "%s: want an integer type or bool, got type %d", printable(key).c_str(), type);
     const uint32_t n_bits = (uint32_t)kGgufKvTypes[type].n_bytes * 8;
     const bool is_signed = type == DUET_KV_I8 || type == DUET_KV_I16 || type == DUET_KV_I32 || type == DUET_KV_I64;
-    const int64_t max = is_bool        ? 1
-                        : n_bits == 64 ? INT64_MAX
-                                       : (int64_t)((1ull << (is_signed ? n_bits - 1 : n_bits)) - 1);
+    const int64_t max = is_bool ? 1 : n_bits == 64 ? INT64_MAX : ((int64_t)1 << (n_bits - is_signed)) - 1;
     const int64_t min = is_signed ? -max - 1 : 0;
     if (value < min || value > max)
         return fail(err, DUET_ERR_ARG, "%s: want a value that fits %s, got %lld", printable(key).c_str(),
@@ -264,7 +263,10 @@ duet_status gguf_writer::save(const char* path, error_text& err) const {
         throw;
     }
     const bool is_closed = std::fclose(sink.out) == 0;
-    if (sink.error != 0) return errno = sink.error, failed("writing failed");
+    if (sink.error != 0) {
+        errno = sink.error;
+        return failed("writing failed");
+    }
     if (status != DUET_OK) {  // the bytes of a tensor could not be had: err tells which
         if (!in_place) os_remove(temporary.c_str());
         return status;
