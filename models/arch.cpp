@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 
 namespace duet {
 
@@ -45,7 +43,7 @@ int32_t block_of_tensor(std::string_view name) {
 
 // The index of the item for which is_it holds, which is added if there is none.
 template <class T, class IsIt> int32_t find_or_add(std::vector<T>& items, std::type_identity_t<T> item, IsIt is_it) {
-    const size_t i = (size_t)(std::find_if(items.begin(), items.end(), is_it) - items.begin());
+    const size_t i = (size_t)(std::ranges::find_if(items, is_it) - items.begin());
     if (i == items.size()) items.push_back(std::move(item));
     return (int32_t)i;
 }
@@ -81,9 +79,10 @@ bool graph_builder::wrong(const char* suffix, const char* format, ...) {
     return fail_with(DUET_ERR_FORMAT, key(suffix) + ": " + text);
 }
 
-uint32_t graph_builder::u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max) {
-    if (status == DUET_OK) status = file.get_u32(key(suffix), required, min, max, &fallback, err);
-    return fallback;
+int32_t graph_builder::i32(const char* suffix, bool required, int32_t fallback, int32_t min, int32_t max) {
+    uint32_t value = (uint32_t)fallback;
+    if (status == DUET_OK) status = file.get_u32(key(suffix), required, (uint32_t)min, (uint32_t)max, &value, err);
+    return (int32_t)value;
 }
 
 float graph_builder::f32(const char* suffix, bool required, float fallback, float min, float max) {
@@ -114,18 +113,17 @@ std::vector<uint32_t> graph_builder::per_layer(const char* suffix, bool required
 }
 
 bool graph_builder::want_divisor(const char* suffix, int64_t part, int64_t whole) {
-    if (status == DUET_OK && (part < 1 || whole % part != 0))
+    if (part < 1 || whole % part != 0)
         wrong(suffix, "want a divisor of %lld, got %lld", (long long)whole, (long long)part);
     return status == DUET_OK;
 }
 
 bool graph_builder::read_common(const common_keys& keys) {
-    constexpr uint32_t kMaxLayers = 512, kMaxDim = 1u << 20, kMaxHeads = 1u << 14, kMaxHeadDim = 4096,
-                       kMaxCtx = 1u << 30;
-    hp.n_blocks = (int32_t)u32("block_count", true, 1, 1, kMaxLayers);
-    hp.n_layers = hp.n_blocks - (int32_t)u32("nextn_predict_layers", false, 0, 0, (uint32_t)hp.n_blocks - 1);
-    hp.dim = (int32_t)u32("embedding_length", true, 1, 1, kMaxDim);
-    hp.n_ctx_train = (int32_t)u32("context_length", true, 1, 1, kMaxCtx);
+    constexpr int32_t kMaxHeads = 1 << 14, kMaxHeadDim = 4096;
+    hp.n_blocks = i32("block_count", true, 1, 1, 512);
+    hp.n_layers = hp.n_blocks - i32("nextn_predict_layers", false, 0, 0, hp.n_blocks - 1);
+    hp.dim = i32("embedding_length", true, 1, 1, 1 << 20);
+    hp.n_ctx_train = i32("context_length", true, 1, 1, 1 << 30);
     hp.n_heads = per_layer("attention.head_count", true, {}, std::min(1u, keys.min_kv_heads), kMaxHeads);
     hp.n_kv_heads = per_layer("attention.head_count_kv", false, hp.n_heads, keys.min_kv_heads, kMaxHeads);
     hp.hidden_dim = per_layer("feed_forward_length", false, {}, keys.min_hidden, 1u << 24);
@@ -137,14 +135,13 @@ bool graph_builder::read_common(const common_keys& keys) {
                          hp.n_kv_heads[i]);
     if (!file.find(key("attention.key_length")) && hp.dim % graph.n_heads != 0)
         return wrong("attention.head_count", "want a divisor of embedding_length %d, got %d", hp.dim, graph.n_heads);
-    const uint32_t head_dim = (uint32_t)std::max(1, hp.dim / graph.n_heads);
-    hp.k_dim = (int32_t)u32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
-    hp.v_dim = (int32_t)u32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
-    if (status == DUET_OK && (uint32_t)hp.k_dim == head_dim && head_dim > kMaxHeadDim)
-        return wrong("attention.head_count", "heads of %u dims, at most 4096", head_dim);
-    hp.rope_dim = (int32_t)u32("rope.dimension_count", false, (uint32_t)hp.k_dim, 0, (uint32_t)hp.k_dim);
-    if (status == DUET_OK && hp.rope_dim % 2 != 0)
-        return wrong("rope.dimension_count", "want an even number, got %d", hp.rope_dim);
+    const int32_t head_dim = std::max(1, hp.dim / graph.n_heads);
+    hp.k_dim = i32("attention.key_length", false, head_dim, 1, kMaxHeadDim);
+    hp.v_dim = i32("attention.value_length", false, head_dim, 1, kMaxHeadDim);
+    if (hp.k_dim == head_dim && head_dim > kMaxHeadDim)
+        return wrong("attention.head_count", "heads of %d dims, at most 4096", head_dim);
+    hp.rope_dim = i32("rope.dimension_count", false, hp.k_dim, 0, hp.k_dim);
+    if (hp.rope_dim % 2 != 0) return wrong("rope.dimension_count", "want an even number, got %d", hp.rope_dim);
     hp.rope_base = f32("rope.freq_base", false, 10000.0f, 1e-3f, 1e30f);
     hp.norm = keys.norm;
     // Some files of Nemotron-H have the key of layer norms alone.
@@ -155,13 +152,14 @@ bool graph_builder::read_common(const common_keys& keys) {
     if (graph.both_ways != keys.is_encoder && !keys.is_either)
         return fail_with(DUET_ERR_UNSUPPORTED, key("attention.causal") + (keys.is_encoder ? ": want false, got true"
                                                                                           : ": want true, got false"));
-    hp.n_experts = (int32_t)u32("expert_count", false, 0, 0, 65536);
+    hp.n_experts = i32("expert_count", false, 0, 0, 65536);
     // Some files of dense models tell one expert, and nothing more.
-    hp.n_experts_used = (int32_t)u32("expert_used_count", false, hp.n_experts == 1, 0, 65536);
-    if (status == DUET_OK && (hp.n_experts_used > hp.n_experts || (hp.n_experts > 0 && hp.n_experts_used == 0)))
+    hp.n_experts_used = i32("expert_used_count", false, hp.n_experts == 1, 0, 65536);
+    if (hp.n_experts_used > hp.n_experts || (hp.n_experts > 0 && hp.n_experts_used == 0))
         return wrong("expert_used_count", "want 1 to expert_count %d, got %d", hp.n_experts, hp.n_experts_used);
-    const uint32_t vocab_size = u32("vocab_size", false, (uint32_t)hp.n_vocab, 1, UINT32_MAX);
-    if (status == DUET_OK && vocab_size != (uint32_t)hp.n_vocab)
+    uint32_t vocab_size = (uint32_t)hp.n_vocab;
+    if (status == DUET_OK) status = file.get_u32(key("vocab_size"), false, 1, UINT32_MAX, &vocab_size, err);
+    if (vocab_size != (uint32_t)hp.n_vocab)
         return wrong("vocab_size", "want the %d entries of tokenizer.ggml.tokens, got %u", hp.n_vocab, vocab_size);
     graph.dim = hp.dim;
     graph.n_layers = hp.n_layers;
@@ -244,8 +242,8 @@ std::string_view graph_builder::rope_scaling(double* factor) {
 }
 
 int32_t graph_builder::original_ctx() {
-    const uint32_t of_file = u32("rope.scaling.original_context_length", false, (uint32_t)hp.n_ctx_train, 1, 1u << 30);
-    return chosen_rope.original_ctx ? chosen_rope.original_ctx : (int32_t)of_file;
+    const int32_t of_file = i32("rope.scaling.original_context_length", false, hp.n_ctx_train, 1, 1 << 30);
+    return chosen_rope.original_ctx ? chosen_rope.original_ctx : of_file;
 }
 
 // Frequencies: Su et al. 2021. YaRN: Peng et al. 2023, with the correction range rounded as the models' makers round
@@ -257,7 +255,7 @@ int32_t graph_builder::rope(const rope_options& options) {
     if (rope_dim == 0 || status != DUET_OK) return -1;
     const float base = options.base != 0 ? options.base : chosen_rope.base != 0 ? chosen_rope.base : hp.rope_base;
     for (int32_t i = 0; i < n; i++) table.freq.push_back(exact_pow64((double)base, -2.0 * i / rope_dim));
-    table.long_freq = options.long_factors >= 0 ? table.freq : std::vector<double>();
+    if (options.long_factors >= 0) table.long_freq = table.freq;
     auto divide = [&](std::vector<double>& freq, weight_id w) {
         const float* r = floats(w);
         for (int32_t i = 0; r && i < n; i++) {
@@ -374,12 +372,12 @@ bool graph_builder::read_pooled(const char* name, int64_t n_in, bool is_square, 
 // Pooling: Reimers and Gurevych 2019. The scorer: Devlin et al. 2019; its labels' rows alone (cls.output), or a layer
 // with tanh before them (cls), which may also be all of it.
 void graph_builder::read_pooling() {
-    const uint32_t kind = u32("pooling_type", false, 0, 0, (uint32_t)pooling_kind::rank);
+    const int32_t kind = i32("pooling_type", false, 0, 0, (int32_t)pooling_kind::rank);
     const pooling_kind of_rank = !graph.both_ways                           ? pooling_kind::last
                                  : graph.rank_pooling == pooling_kind::none ? pooling_kind::first
                                                                             : graph.rank_pooling;
     graph.pooling = kind != 0 ? (pooling_kind)kind : graph.both_ways ? pooling_kind::mean : pooling_kind::last;
-    graph.rank_pooling = (pooling_kind)u32("classifier.pooling_type", false, (uint32_t)of_rank, 1, 3);
+    graph.rank_pooling = (pooling_kind)i32("classifier.pooling_type", false, (int32_t)of_rank, 1, 3);
     graph.eps = hp.eps;
     int64_t width = hp.dim;
     for (const char* name : {"dense_2", "dense_3"})

@@ -65,7 +65,7 @@ class graph_builder {
     bool fail_with(duet_status code, const std::string& message);  // keeps the first error; returns false
     // An error DUET_ERR_FORMAT at that key; returns false.
     __attribute__((format(DUET_PRINTF_FORM, 3, 4))) bool wrong(const char* suffix, const char* format, ...);
-    uint32_t u32(const char* suffix, bool required, uint32_t fallback, uint32_t min, uint32_t max);
+    int32_t i32(const char* suffix, bool required, int32_t fallback, int32_t min, int32_t max);
     float f32(const char* suffix, bool required, float fallback, float min, float max);
     bool flag(const char* suffix, bool fallback);
     std::string_view string(const char* suffix, std::string_view fallback);

@@ -7,10 +7,9 @@
 #include <algorithm>
 
 namespace duet {
-namespace {
 
 // The norms stand behind attention and feed-forward: x = norm(x + attn(x)), x = norm(x + ffn(x)).
-void post_norm_block(graph_builder& g, int32_t layer, view x, const block_options& block) {
+static void post_norm_block(graph_builder& g, int32_t layer, view x, const block_options& block) {
     const auto norm = [&](const std::string& name) {
         g.norm(layer, x, x, g.block_tensor(layer, name + ".weight", true, x.width()),
                g.block_tensor(layer, name + ".bias", false, x.width()));
@@ -28,10 +27,8 @@ void post_norm_block(graph_builder& g, int32_t layer, view x, const block_option
     norm("layer_output_norm");
 }
 
-}  // namespace
-
 duet_status describe_bert(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1, true})) return g.status;
+    if (!g.read_common({.norm = norm_kind::layer, .is_encoder = true})) return g.status;
     const view x = input_embedding(g);
     if (const gguf_tensor* kinds = g.file.find_tensor("token_types.weight")) {  // A text is of the first kind.
         const view kind = g.buffer("kind", g.hp.dim);
@@ -45,8 +42,9 @@ duet_status describe_bert(graph_builder& g) {
     block_options block{.attn = {.neox = true, .norms = head_norms::whole_optional}};
     if (g.arch.starts_with("nomic") || g.arch == "jina-bert-v3") block.attn.rope = g.rope();
     if (g.arch == "jina-bert-v2") block.attn.alibi = g.f32("attention.max_alibi_bias", false, 8.0f, 0, 1e3f);
-    moe_options moe = read_moe(g, false);
-    moe.gated = false, moe.act = activation::gelu, block.moe = &moe;
+    block.moe = read_moe(g, false);
+    block.moe->gated = false;
+    block.moe->act = activation::gelu;
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         if (g.arch != "nomic-bert") block.ffn.act = activation::gelu;
         const gguf_tensor* up = g.file.find_tensor("blk." + std::to_string(i) + ".ffn_up.weight");
@@ -61,7 +59,7 @@ duet_status describe_bert(graph_builder& g) {
 }
 
 duet_status describe_modern_bert(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1, true})) return g.status;
+    if (!g.read_common({.norm = norm_kind::layer, .is_encoder = true})) return g.status;
     const view x = input_embedding(g);
     whole_norm(g, x, "token_embd_norm");
     const bool is_silu = g.string("hidden_activation", "gelu") == "silu";

@@ -18,14 +18,14 @@ struct latent_sizes {
 };
 
 bool read_latent(graph_builder& g, latent_sizes* s) {
-    s->q_rank = (int32_t)g.u32("attention.q_lora_rank", false, 0, 0, 1u << 16);
-    s->rank = (int32_t)g.u32("attention.kv_lora_rank", true, 1, 1, 4096);
+    s->q_rank = g.i32("attention.q_lora_rank", false, 0, 0, 1 << 16);
+    s->rank = g.i32("attention.kv_lora_rank", true, 1, 1, 4096);
     // Older files, with attn_kv_b, lack the keys of the compressed form.
-    s->d_k = (int32_t)g.u32("attention.key_length_mla", false, (uint32_t)g.hp.k_dim, 0, 4096);
-    s->d_v = (int32_t)g.u32("attention.value_length_mla", false, (uint32_t)g.hp.v_dim, 1, 4096);
+    s->d_k = g.i32("attention.key_length_mla", false, g.hp.k_dim, 0, 4096);
+    s->d_v = g.i32("attention.value_length_mla", false, g.hp.v_dim, 1, 4096);
     s->rope = g.hp.rope_dim;
-    if (g.status == DUET_OK && s->rope < 2) return g.wrong("rope.dimension_count", "want at least 2, got %d", s->rope);
-    if (g.status == DUET_OK && s->d_k <= s->rope)
+    if (s->rope < 2) return g.wrong("rope.dimension_count", "want at least 2, got %d", s->rope);
+    if (s->d_k <= s->rope)
         return g.wrong("attention.key_length_mla", "want more than rope.dimension_count %d, got %d", s->rope, s->d_k);
     return g.status == DUET_OK;
 }
@@ -139,11 +139,10 @@ duet_status describe_deepseek(graph_builder& g) {
     attn.rope = g.rope(rope);
     attn.scale = (float)(mu * mu / std::sqrt((double)s.d_k));
     attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f);
-    attn.temperature_length = (float)g.u32("attention.temperature_length", attn.temperature_scale != 0, 1, 1, 1u << 30);
+    attn.temperature_length = (float)g.i32("attention.temperature_length", attn.temperature_scale != 0, 1, 1, 1 << 30);
     // Files of GLM-4.7 Flash do not say how experts are scored. Where a bias chooses them, the scores are sigmoids.
     const bool has_bias = g.has(g.hp.n_layers - 1, "exp_probs_b.bias");
-    const moe_options moe = read_moe(g, g.arch == "mistral4", has_bias);
-    block_options block{.moe = &moe};
+    block_options block{.moe = read_moe(g, g.arch == "mistral4", has_bias)};
     if (g.arch == "plm") block.ffn = {ffn_kind::plain, activation::relu2};
     if (g.status != DUET_OK) return g.status;
     const view x = input_embedding(g);

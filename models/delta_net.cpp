@@ -14,14 +14,13 @@ struct delta_sizes {
 };
 
 bool read_sizes(graph_builder& g, delta_sizes* s) {
-    s->n_taps = (int32_t)g.u32("ssm.conv_kernel", true, 2, 2, 64);
-    s->d = (int32_t)g.u32("ssm.state_size", true, 1, 1, 4096);
-    s->n_key_heads = (int32_t)g.u32("ssm.group_count", true, 1, 1, 4096);
-    s->n_value_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 4096);
-    const int32_t inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 24);
-    if (g.status == DUET_OK && inner != s->value_dim())
-        g.wrong("ssm.inner_size", "want ssm.state_size * ssm.time_step_rank = %lld, got %lld",
-                (long long)s->value_dim(), (long long)inner);
+    s->n_taps = g.i32("ssm.conv_kernel", true, 2, 2, 64);
+    s->d = g.i32("ssm.state_size", true, 1, 1, 4096);
+    s->n_key_heads = g.i32("ssm.group_count", true, 1, 1, 4096);
+    s->n_value_heads = g.i32("ssm.time_step_rank", true, 1, 1, 4096);
+    const int32_t inner = g.i32("ssm.inner_size", true, 1, 1, 1 << 24);
+    if (inner != s->value_dim())
+        g.wrong("ssm.inner_size", "want ssm.state_size * ssm.time_step_rank = %d, got %d", s->value_dim(), inner);
     return g.want_divisor("ssm.group_count", s->n_key_heads, s->n_value_heads);
 }
 
@@ -87,13 +86,13 @@ void delta_part(graph_builder& g, int32_t i, view h, view x, const delta_sizes& 
 }  // namespace
 
 duet_status describe_delta_net(graph_builder& g) {
-    if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
+    if (!g.read_common({.min_kv_heads = 0})) return g.status;
     delta_sizes s{};
     if (!read_sizes(g, &s)) return g.status;
     const view x = input_embedding(g);
     moe_options moe = read_moe(g, true);
     moe.shared_gate = true;
-    block_options block{.ffn_norm = "post_attention_norm", .moe = &moe};
+    block_options block{.ffn_norm = "post_attention_norm", .moe = moe};
     block.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .gated = true};
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const view h = norm_part(g, i, x, "attn_norm");

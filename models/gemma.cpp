@@ -10,7 +10,7 @@ namespace duet {
 
 duet_status describe_gemma(graph_builder& g) {
     const bool is_encoder = g.arch == "gemma-embedding";  // Gemma 3 whose attention goes both ways; makes no logits
-    if (!g.read_common({norm_kind::rms, 1, 1, is_encoder})) return g.status;
+    if (!g.read_common({.is_encoder = is_encoder})) return g.status;
     const int generation = g.arch == "gemma" ? 1 : g.arch == "gemma2" ? 2 : 3;
     const view x = input_embedding(g, std::sqrt((float)g.hp.dim));
     block_options block{.attn = {.neox = true}, .ffn = {.act = activation::gelu}};
@@ -27,7 +27,7 @@ duet_status describe_gemma(graph_builder& g) {
     windowed_layers layers{.rope_full = g.rope()};
     output_options out;
     if (generation >= 2) {
-        layers.window = (int32_t)g.u32("attention.sliding_window", false, generation == 2 ? 4096 : 0, 0, 1u << 30);
+        layers.window = g.i32("attention.sliding_window", false, generation == 2 ? 4096 : 0, 0, 1 << 30);
         layers.rope = layers.rope_full;
         layers.read_pattern(g, generation == 2 ? 2 : 6);
         // The 27B models scale by the model's width.

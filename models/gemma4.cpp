@@ -94,18 +94,17 @@ duet_status describe_gemma4(graph_builder& g) {
     if (!g.read_common()) return g.status;
     gemma4_model m;
     m.is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
-    m.window = (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30);
-    m.per_layer = (int32_t)g.u32("embedding_length_per_layer_input", false, 0, 0, 1u << 16);
-    m.n_owners = g.hp.n_layers - (int32_t)g.u32("attention.shared_kv_layers", false, 0, 0, (uint32_t)g.hp.n_layers - 1);
+    m.window = g.i32("attention.sliding_window", true, 1, 1, 1 << 30);
+    m.per_layer = g.i32("embedding_length_per_layer_input", false, 0, 0, 1 << 16);
+    m.n_owners = g.hp.n_layers - g.i32("attention.shared_kv_layers", false, 0, 0, g.hp.n_layers - 1);
     m.dim_full = g.hp.k_dim;
-    m.dim_windowed = (int32_t)g.u32("attention.key_length_swa", false, (uint32_t)m.dim_full, 1, 4096);
-    const uint32_t v_windowed = g.u32("attention.value_length_swa", false, (uint32_t)m.dim_windowed, 1, 4096);
-    if (g.status == DUET_OK && (g.hp.v_dim != m.dim_full || v_windowed != (uint32_t)m.dim_windowed))
+    m.dim_windowed = g.i32("attention.key_length_swa", false, m.dim_full, 1, 4096);
+    const int32_t v_windowed = g.i32("attention.value_length_swa", false, m.dim_windowed, 1, 4096);
+    if (g.hp.v_dim != m.dim_full || v_windowed != m.dim_windowed)
         g.wrong("attention.value_length", "want values as long as keys");
-    const uint32_t n_rotated =
-        g.u32("rope.dimension_count_swa", false, (uint32_t)m.dim_windowed, 2, (uint32_t)m.dim_windowed);
+    const int32_t n_rotated = g.i32("rope.dimension_count_swa", false, m.dim_windowed, 2, m.dim_windowed);
     m.rope_full = g.rope({.factors = g.tensor("rope_freqs.weight", false, g.hp.rope_dim / 2)});
-    m.rope_windowed = g.rope({.dim = (int32_t)n_rotated / 2 * 2,
+    m.rope_windowed = g.rope({.dim = n_rotated / 2 * 2,
                               .base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f),
                               .scaling = false});
     m.moe = read_moe(g, true);

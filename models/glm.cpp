@@ -25,16 +25,15 @@ duet_status describe_glm4moe(graph_builder& g) {
     const bool is_glm = g.arch == "glm4moe", is_afmoe = g.arch == "afmoe";
     const view x = input_embedding(g, is_afmoe ? std::sqrt((float)g.hp.dim) : 1.0f);
     const head_norms norms = is_glm ? head_norms::per_head_optional : head_norms::per_head;
-    moe_options moe = read_moe(g, true, true);
-    block_options block{.ffn_norm = is_glm ? "post_attention_norm" : "ffn_norm", .moe = &moe};
+    block_options block{.ffn_norm = is_glm ? "post_attention_norm" : "ffn_norm"};
+    moe_options& moe = block.moe.emplace(read_moe(g, true, true));
     block.attn = {.neox = true, .norms = norms, .gated = is_afmoe};
     if (is_afmoe) {
         block.attn.out.post_norm = "post_attention_norm";
         block.ffn.out.post_norm = moe.out.post_norm = "post_ffw_norm";
     }
     windowed_layers layers{.rope = rope_with_factors(g)};
-    if (has_word("afmoe exaone-moe", g.arch))
-        layers.window = (int32_t)g.u32("attention.sliding_window", true, 1, 1, 1u << 30);
+    if (has_word("afmoe exaone-moe", g.arch)) layers.window = g.i32("attention.sliding_window", true, 1, 1, 1 << 30);
     else layers.rope_full = layers.rope;
     layers.read_pattern(g, 4);
     windowed_blocks_part(g, x, block, layers);

@@ -8,7 +8,7 @@
 namespace duet {
 
 duet_status describe_gpt(graph_builder& g) {
-    if (!g.read_common({norm_kind::layer, 1, 1})) return g.status;
+    if (!g.read_common({.norm = norm_kind::layer})) return g.status;
     const view x = input_embedding(g);
     const bool is_mpt = g.arch == "mpt", is_stablelm = g.arch == "stablelm", is_bloom = g.arch == "bloom";
     if (has_word("gpt2 starcoder", g.arch) || (is_mpt && g.file.find_tensor("position_embd.weight")))

@@ -12,8 +12,8 @@ duet_status describe_gpt_oss(graph_builder& g) {
     moe.softmax_after = moe.biases = true;
     moe.shared_hidden = 0;
     moe.act = activation::swiglu_oai;
-    const block_options block{.ffn_norm = "post_attention_norm", .attn = {.neox = true, .sinks = true}, .moe = &moe};
-    windowed_layers layers{.window = (int32_t)g.u32("attention.sliding_window", true, 0, 1, 1u << 30)};
+    const block_options block{.ffn_norm = "post_attention_norm", .attn = {.neox = true, .sinks = true}, .moe = moe};
+    windowed_layers layers{.window = g.i32("attention.sliding_window", true, 1, 1, 1 << 30)};
     layers.rope = layers.rope_full = g.rope();
     layers.read_pattern(g, 2);
     windowed_blocks_part(g, x, block, layers);

@@ -3,9 +3,8 @@
 #include "parts.h"
 
 namespace duet {
-namespace {
 
-void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps) {
+static void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps) {
     const int32_t n = x.width();
     const view all = g.buffer("conv in", 3ll * n), b = g.columns(all, 0, n), c = g.columns(all, n, n),
                u = g.columns(all, 2 * n, n);
@@ -18,16 +17,13 @@ void short_conv_part(graph_builder& g, int32_t i, view h, view x, int32_t n_taps
     project(g, i, u, x, "shortconv.out_proj", {});
 }
 
-}  // namespace
-
 duet_status describe_lfm2(graph_builder& g) {
-    if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
-    const int32_t n_taps = (int32_t)g.u32("shortconv.l_cache", true, 2, 2, 64);
+    if (!g.read_common({.min_kv_heads = 0})) return g.status;
+    const int32_t n_taps = g.i32("shortconv.l_cache", true, 2, 2, 64);
     const view x = input_embedding(g);
-    const int32_t window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+    const int32_t window = g.i32("attention.sliding_window", false, 0, 0, 1 << 30);
     block_options block{.attn = {.neox = true, .rope = g.rope(), .norms = head_norms::per_head, .window = window}};
-    const moe_options moe = read_moe(g, true, true);
-    block.moe = &moe;
+    block.moe = read_moe(g, true, true);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         const view h = norm_part(g, i, x, "attn_norm");
         if (g.hp.n_kv_heads[(size_t)i] > 0) attention_part(g, i, h, x, block.attn);

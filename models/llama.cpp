@@ -21,7 +21,7 @@ static void deci_block_part(graph_builder& g, int32_t i, view x, const attention
 
 duet_status describe_llama(graph_builder& g) {
     const uint32_t least = g.arch == "deci" ? 0 : 1;  // heads and columns of a block
-    if (!g.read_common({norm_kind::rms, least, least, false, true})) return g.status;
+    if (!g.read_common({.min_kv_heads = least, .min_hidden = least, .is_either = true})) return g.status;
     const view x = input_embedding(g);
     block_options block;
     const bool is_smollm = g.arch == "smollm3", normalise = !has_word("deepseek bailingmoe", g.arch);
@@ -31,10 +31,9 @@ duet_status describe_llama(graph_builder& g) {
     if (has_alibi) block.attn.alibi = 8.0f;
     if (g.arch == "maincoder") block.attn.norms = head_norms::after_rope;
     if (g.arch == "arcee") block.ffn = {.kind = ffn_kind::plain, .act = activation::relu2};
-    if ((block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f)) != 0)
-        block.attn.temperature_length = (float)g.original_ctx();
-    const moe_options moe = read_moe(g, normalise);
-    block.moe = &moe;
+    block.attn.temperature_scale = g.f32("attention.temperature_scale", false, 0, 0, 1e3f);
+    if (block.attn.temperature_scale != 0) block.attn.temperature_length = (float)g.original_ctx();
+    block.moe = read_moe(g, normalise);
     for (int32_t i = 0; i < g.hp.n_layers; i++) {
         block.attn.rope = is_smollm && (i + 1) % 4 == 0 ? -1 : rope;  // Every fourth layer of SmolLM 3 has no rope.
         if (least == 0) deci_block_part(g, i, x, block.attn);
@@ -44,7 +43,7 @@ duet_status describe_llama(graph_builder& g) {
 }
 
 duet_status describe_granite(graph_builder& g) {
-    if (!g.read_common({norm_kind::rms, 0, 1})) return g.status;
+    if (!g.read_common({.min_kv_heads = 0})) return g.status;
     // The first files of MiniCPM lack these scales: its configuration has scale_emb 12, scale_depth 1.4 and 256 for the
     // width that the logits are measured by.
     const bool is_cpm = g.arch == "minicpm";
@@ -53,7 +52,7 @@ duet_status describe_granite(graph_builder& g) {
     const join out{.scale = g.f32("residual_scale", false, depth, 1e-6f, 1e6f)};
     moe_options moe = read_moe(g, true);
     moe.out = out;
-    block_options block{.ffn = {.out = out}, .moe = &moe};
+    block_options block{.ffn = {.out = out}, .moe = moe};
     block.attn = {.scale = g.f32("attention.scale", false, 0, 0, 1e6f), .out = out};
     if (g.flag("rope.scaling.finetuned", true)) block.attn.rope = rope_with_factors(g);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {

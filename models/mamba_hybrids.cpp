@@ -6,13 +6,13 @@
 namespace duet {
 
 duet_status describe_nemotron_h(graph_builder& g) {
-    if (!g.read_common({norm_kind::rms, 0, 0})) return g.status;
+    if (!g.read_common({.min_kv_heads = 0, .min_hidden = 0})) return g.status;
     const view x = input_embedding(g);
     moe_options moe = read_moe(g, true, true);
     moe.gated = false;
     moe.act = activation::relu2;
-    moe.latent = (int32_t)g.u32("moe_latent_size", false, 0, 0, 1u << 20);
-    const block_options block{.ffn = {ffn_kind::plain, activation::relu2}, .moe = &moe};
+    moe.latent = g.i32("moe_latent_size", false, 0, 0, 1 << 20);
+    const block_options block{.ffn = {ffn_kind::plain, activation::relu2}, .moe = moe};
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         const bool has_ffn = !g.hp.hidden_dim.empty() && g.hp.hidden_dim[(size_t)i] > 0;
         const view h = norm_part(g, i, x, "attn_norm");

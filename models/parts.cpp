@@ -63,9 +63,13 @@ projections project_qkv(graph_builder& g, int32_t layer, view in, const attentio
     if (g.has(layer, "attn_qkv.weight")) {
         const view all = g.buffer("qkv", (int64_t)nq + nk + nv);
         named_matmul(g, layer, in, all, "attn_qkv");
-        q = g.columns(all, 0, nq), k = g.columns(all, nq, nk), v = g.columns(all, nq + nk, nv);
+        q = g.columns(all, 0, nq);
+        k = g.columns(all, nq, nk);
+        v = g.columns(all, nq + nk, nv);
     } else {
-        q = g.buffer("q", nq), k = g.buffer("k", nk), v = g.buffer("v", nv);
+        q = g.buffer("q", nq);
+        k = g.buffer("k", nk);
+        v = g.buffer("v", nv);
         named_matmul(g, layer, in, q, "attn_q");
         named_matmul(g, layer, in, k, "attn_k");
         named_matmul(g, layer, in, v, "attn_v");
@@ -112,7 +116,6 @@ view input_embedding(graph_builder& g, float scale) {
     return x;
 }
 
-// A norm outside the blocks, in place.
 void whole_norm(graph_builder& g, view x, const std::string& name) {
     const weight_id w = g.tensor(name + ".weight", !g.hp.bare_norms, x.width());
     g.norm(-1, x, x, w, g.hp.norm == norm_kind::layer ? g.tensor(name + ".bias", false, x.width()) : -1);
@@ -179,15 +182,13 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
     const int32_t n_heads = p.q.n_heads, dv = g.hp.v_dim;
     for (const view& v : {p.q, p.k, p.v})
         if (options.clip_qkv != 0) g.add(op_kind::scale_cap, layer, v, v).cap = -options.clip_qkv;
-    auto rope_both = [&](bool now) {
-        for (const view& v : {p.q, p.k})
-            if (now) rope_part(g, layer, v, options.rope, options.neox);
+    const auto norms = [&] {
+        head_norms_part(g, layer, p.q, "attn_q_norm", options.norms);
+        head_norms_part(g, layer, p.k, "attn_k_norm", options.norms);
     };
-    const bool norm_last = options.norms == head_norms::after_rope;
-    rope_both(norm_last);
-    head_norms_part(g, layer, p.q, "attn_q_norm", options.norms);
-    head_norms_part(g, layer, p.k, "attn_k_norm", options.norms);
-    rope_both(!norm_last);
+    if (options.norms != head_norms::after_rope) norms();
+    for (const view& v : {p.q, p.k}) rope_part(g, layer, v, options.rope, options.neox);
+    if (options.norms == head_norms::after_rope) norms();
     const int32_t cache = g.cache(p.k.n_heads, p.k.head_dim, dv, options.window);
     g.add(op_kind::kv_append, layer, p.k, {}, p.v).index = cache;
     const view o = g.buffer("attn", (int64_t)n_heads * dv);
@@ -197,8 +198,8 @@ void attention_part(graph_builder& g, int32_t layer, view in, view x, const atte
 }
 
 void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_options& options) {
-    if (options.hidden == 0 && g.hp.hidden_dim.empty()) return (void)g.wrong("feed_forward_length", "missing key");
-    const int64_t hidden = options.hidden ? options.hidden : g.hp.hidden_dim[(size_t)layer];
+    if (g.hp.hidden_dim.empty()) return (void)g.wrong("feed_forward_length", "missing key");
+    const int64_t hidden = g.hp.hidden_dim[(size_t)layer];
     view result;
     if (options.kind == ffn_kind::fused) {
         const view both = g.buffer("gate up", 2 * hidden);
@@ -216,19 +217,18 @@ void ffn_part(graph_builder& g, int32_t layer, view in, view x, const ffn_option
 moe_options read_moe(graph_builder& g, bool normalise, bool sigmoid) {
     moe_options m;
     if (g.hp.n_experts == 0) return m;
-    const uint32_t hidden = g.hp.hidden_dim.empty() ? 0 : g.hp.hidden_dim[0];
-    m.hidden = (int32_t)g.u32("expert_feed_forward_length", hidden == 0, hidden, 1, 1u << 24);
-    const uint32_t shared = g.u32("expert_shared_count", false, 0, 0, 1024) * (uint32_t)m.hidden;
-    m.shared_hidden = (int32_t)g.u32("expert_shared_feed_forward_length", false, shared, 0, 1u << 24);
-    const uint32_t scores = g.u32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: the file does not say
+    const int32_t hidden = g.hp.hidden_dim.empty() ? 0 : (int32_t)g.hp.hidden_dim[0];
+    m.hidden = g.i32("expert_feed_forward_length", hidden == 0, hidden, 1, 1 << 24);
+    const uint32_t shared = (uint32_t)g.i32("expert_shared_count", false, 0, 0, 1024) * (uint32_t)m.hidden;
+    m.shared_hidden = g.i32("expert_shared_feed_forward_length", false, (int32_t)shared, 0, 1 << 24);
+    const int32_t scores = g.i32("expert_gating_func", false, sigmoid ? 2 : 1, 0, 3);  // 0: the file does not say
     m.sigmoid_scores = scores == 2 || (scores == 0 && sigmoid);
     m.softmax_after = scores == 3;
     m.normalise = g.flag("expert_weights_norm", normalise);
     m.scale = g.f32("expert_weights_scale", false, 1.0f, 0.0f, 1e6f);
     if (m.scale == 0) m.scale = 1.0f;
-    m.n_groups = (int32_t)g.u32("expert_group_count", false, 1, 0, kMaxExpertGroups);
-    m.n_groups_used =
-        (int32_t)g.u32("expert_group_used_count", false, (uint32_t)m.n_groups, 0, (uint32_t)std::max(1, m.n_groups));
+    m.n_groups = g.i32("expert_group_count", false, 1, 0, kMaxExpertGroups);
+    m.n_groups_used = g.i32("expert_group_used_count", false, m.n_groups, 0, std::max(1, m.n_groups));
     if (g.status != DUET_OK) return m;
     const int32_t n = g.hp.n_experts, used = g.hp.n_experts_used;
     if (used > kMaxExpertsUsed) g.wrong("expert_used_count", "want at most %d, got %d", kMaxExpertsUsed, used);
@@ -339,11 +339,11 @@ void block_part(graph_builder& g, int32_t layer, view x, const block_options& o)
 }
 
 void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& out, bool norm_required) {
-    const int32_t k = (int32_t)g.u32("ssm.conv_kernel", true, 2, 2, 64),
-                  inner = (int32_t)g.u32("ssm.inner_size", true, 1, 1, 1u << 20);
-    const int32_t n_state = (int32_t)g.u32("ssm.state_size", true, 1, 1, 4096),
-                  groups = (int32_t)g.u32("ssm.group_count", true, 1, 1, 1024);
-    const int32_t n_heads = (int32_t)g.u32("ssm.time_step_rank", true, 1, 1, 65536);
+    const int32_t k = g.i32("ssm.conv_kernel", true, 2, 2, 64);
+    const int32_t inner = g.i32("ssm.inner_size", true, 1, 1, 1 << 20);
+    const int32_t n_state = g.i32("ssm.state_size", true, 1, 1, 4096);
+    const int32_t groups = g.i32("ssm.group_count", true, 1, 1, 1024);
+    const int32_t n_heads = g.i32("ssm.time_step_rank", true, 1, 1, 65536);
     if (!g.want_divisor("ssm.time_step_rank", n_heads, inner) || !g.want_divisor("ssm.group_count", groups, n_heads) ||
         !g.want_divisor("ssm.group_count", groups, inner))
         return;
@@ -370,19 +370,19 @@ void mamba2_part(graph_builder& g, int32_t layer, view in, view x, const join& o
     project(g, layer, y, x, "ssm_out", out);
 }
 
-void windowed_layers::read_pattern(graph_builder& g, uint32_t period, bool first_sees_all) {
+void windowed_layers::read_pattern(graph_builder& g, int32_t period, bool first_sees_all) {
     const gguf_kv* kv = g.file.find(g.key("attention.sliding_window_pattern"));  // the period, or a flag for each block
     const bool is_array = kv && kv->type == DUET_KV_ARRAY;
     if (is_array) is_windowed = g.per_layer("attention.sliding_window_pattern", true, {}, 0, 1);
-    else period = g.u32("attention.sliding_window_pattern", false, period, 0, 512);
-    for (uint32_t i = 0; i < (uint32_t)g.hp.n_blocks && !is_array; i++)
+    else period = g.i32("attention.sliding_window_pattern", false, period, 0, 512);
+    for (int32_t i = 0; i < g.hp.n_blocks && !is_array; i++)
         is_windowed.push_back(period == 0 || i % period != (first_sees_all ? 0 : period - 1));
 }
 
-windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all) {
+windowed_layers read_windows(graph_builder& g, int32_t period, bool first_sees_all) {
     // The file counts both sides: a position sees half of its window before and behind itself.
-    const uint32_t both = g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
-    windowed_layers l{.window = both ? (int32_t)both / 2 + 1 : 0, .rope_full = g.rope()};
+    const int32_t both = g.i32("attention.sliding_window", false, 0, 0, 1 << 30);
+    windowed_layers l{.window = both ? both / 2 + 1 : 0, .rope_full = g.rope()};
     l.rope = g.rope({.base = g.f32("rope.freq_base_swa", false, 10000.0f, 1e-3f, 1e30f), .scaling = false});
     l.read_pattern(g, period, first_sees_all);
     return l;
@@ -414,7 +414,7 @@ duet_status output_part(graph_builder& g, view x, const output_options& options)
     const view logits = g.buffer("logits", g.hp.n_vocab, true);
     if (output < 0) output = g.tensor("token_embd.weight", true, g.hp.dim, g.hp.n_vocab);  // tied
     g.matmul(-1, last, logits, output, g.tensor("output.bias", false, g.hp.n_vocab)).scale = options.scale;
-    if (options.cap != 0) { g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap; }
+    if (options.cap != 0) g.add(op_kind::scale_cap, -1, logits, logits).cap = options.cap;
     g.graph.logits_buffer = logits.buffer;
     return g.finish();
 }

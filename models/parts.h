@@ -4,6 +4,8 @@
 #pragma once
 #include "arch.h"
 
+#include <optional>
+
 namespace duet {
 
 // How a part's result joins the stream x: x += scale * result; with post_norm, x += scale * norm(result), where
@@ -45,7 +47,6 @@ enum class ffn_kind : uint8_t { gated, fused, plain };
 struct ffn_options {
     ffn_kind kind = ffn_kind::gated;
     activation act = activation::silu;
-    int64_t hidden = 0;  // 0: the layer's feed_forward_length
     join out = {};
 };
 
@@ -69,7 +70,7 @@ struct block_options {
     bool parallel = false;  // Both parts read x as it was before the block; without ffn_norm they share one norm.
     attention_options attn = {};
     ffn_options ffn = {};
-    const moe_options* moe = nullptr;  // replaces ffn in blocks that have a router
+    std::optional<moe_options> moe = {};  // replaces ffn in blocks that have a router
 };
 
 // Appends x0 = scale * token_embd[token], to buffer "x", and returns the buffer.
@@ -106,10 +107,10 @@ struct windowed_layers {
     std::vector<uint32_t> is_windowed = {};  // of each block
     // Reads which layers those are. Where the file does not say, of `period` layers one sees all, the first or the
     // last; 0: none does.
-    void read_pattern(graph_builder& g, uint32_t period, bool first_sees_all = false);
+    void read_pattern(graph_builder& g, int32_t period, bool first_sees_all = false);
 };
 // Reads those of an encoder, whose file may say which layers they are.
-windowed_layers read_windows(graph_builder& g, uint32_t period, bool first_sees_all);
+windowed_layers read_windows(graph_builder& g, int32_t period, bool first_sees_all);
 // Appends a block with the window and the rope of its layer, and all such blocks.
 void windowed_block_part(graph_builder& g, int32_t layer, view x, block_options o, const windowed_layers& layers);
 void windowed_blocks_part(graph_builder& g, view x, const block_options& o, const windowed_layers& layers);

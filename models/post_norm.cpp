@@ -20,10 +20,11 @@ duet_status describe_post_norm(graph_builder& g) {
             g.rope_scaling(&factor) == "yarn" ? g.f32("rope.scaling.attn_factor", false, 0, 1e-6f, 1e6f) : 1.0f;
     windowed_layers layers{.rope = g.rope(rope)};
     // Of EXAONE only the 32B model has layers with a window.
-    const uint32_t window = g.u32("attention.sliding_window", false, is_olmo ? 0 : 4096, 0, 1u << 30);
-    if (is_olmo || g.hp.n_layers == 64) layers.window = (int32_t)window;
+    const int32_t window = g.i32("attention.sliding_window", false, is_olmo ? 0 : 4096, 0, 1 << 30);
+    if (is_olmo || g.hp.n_layers == 64) layers.window = window;
     if (is_olmo || layers.window == 0) layers.rope_full = layers.rope;
-    rope.scaling = false, rope.magnitude = 0;
+    rope.scaling = false;
+    rope.magnitude = 0;
     if (is_olmo && layers.window) layers.rope = g.rope(rope);
     layers.read_pattern(g, 4);
     windowed_blocks_part(g, x, block, layers);

@@ -15,7 +15,7 @@ duet_status describe_qwen(graph_builder& g) {
                is_mellum = g.arch == "mellum";
     windowed_layers layers{.rope_full = rope_with_factors(g)};
     if (is_mellum) {
-        layers.window = (int32_t)g.u32("attention.sliding_window", false, 0, 0, 1u << 30);
+        layers.window = g.i32("attention.sliding_window", false, 0, 0, 1 << 30);
         layers.rope =
             g.rope({.base = g.f32("rope.freq_base_swa", false, g.hp.rope_base, 1e-3f, 1e30f), .scaling = false});
         layers.read_pattern(g, 4);
@@ -24,8 +24,7 @@ duet_status describe_qwen(graph_builder& g) {
     if (g.arch.starts_with("hunyuan")) block.attn.norms = head_norms::after_rope;
     if (is_minimax || is_olmoe) block.attn.norms = head_norms::whole;
     if (g.arch == "seed_oss") block.ffn_norm = "post_attention_norm";
-    moe_options moe = read_moe(g, !is_qwen2moe && !is_olmoe, is_minimax);
-    block.moe = &moe;
+    moe_options& moe = block.moe.emplace(read_moe(g, !is_qwen2moe && !is_olmoe, is_minimax));
     moe.shared_gate = is_qwen2moe;
     if (is_qwen2moe && g.hp.n_experts > 0 && !g.hp.hidden_dim.empty()) {  // The first files lack these sizes.
         const uint32_t hidden = g.hp.hidden_dim[0];
