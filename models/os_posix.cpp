@@ -24,18 +24,15 @@
 #endif
 
 namespace duet {
-namespace {
 
 // Names what a path is instead of a regular file; nullptr: it is one.
-const char* other_than_file(mode_t mode) {
+static const char* other_than_file(mode_t mode) {
     if (S_ISREG(mode)) return nullptr;
     if (S_ISDIR(mode)) return "a directory";
     if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
     if (S_ISCHR(mode)) return "a character device";
     return S_ISBLK(mode) ? "a block device" : S_ISSOCK(mode) ? "a socket" : "no regular file";
 }
-
-}  // namespace
 
 std::string os_value_in(const std::string& path, std::string_view key) {
     std::FILE* const file = std::fopen(path.c_str(), "re");  // not a stream of C++, which would bring its locales along

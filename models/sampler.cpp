@@ -462,9 +462,7 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
     if (!all_logits || !id || n_vocab < 1)
         return fail(err, DUET_ERR_ARG, "choose: want logits, an id and n_vocab of 1 or more, got n_vocab %d", n_vocab);
     const auto is_bad = [](float x) { return !(x < INFINITY); };  // Only a bias may force an id.
-    size_t n_bad = 0;
-    for (int32_t i = 0; i < n_vocab; i++) n_bad += is_bad(all_logits[i]);
-    if (n_bad) {
+    if (const size_t n_bad = size_t(std::count_if(all_logits, all_logits + n_vocab, is_bad))) {
         const int32_t at = int32_t(std::find_if(all_logits, all_logits + n_vocab, is_bad) - all_logits);
         return fail(err, DUET_ERR_NAN, "%zu of %d logits are NaN or +inf, the first at id %d", n_bad, n_vocab, at);
     }
@@ -484,7 +482,10 @@ duet_status sampler::choose(const float* all_logits, int32_t n_vocab, int32_t* i
                     text_ ? " where the grammar allows the id" : "");
 
     const double u = random.uniform();
-    if (*largest == INFINITY) return *id = int32_t(largest - logits.begin()), DUET_OK;
+    if (*largest == INFINITY) {
+        *id = int32_t(largest - logits.begin());
+        return DUET_OK;
+    }
     weights_known_ = false;
     const bool is_mirostat = values_[kMirostatRow] > 0;
     float defaults[kSamplerRowCount];
