@@ -48,10 +48,8 @@ duet_status describe_bert(graph_builder& g) {
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         if (g.arch != "nomic-bert") block.ffn.act = activation::gelu;
         const gguf_tensor* up = g.file.find_tensor("blk." + std::to_string(i) + ".ffn_up.weight");
-        if (g.has(i, "ffn_gate.weight")) block.ffn.kind = ffn_kind::gated;
-        else if (!g.hp.hidden_dim.empty() && up && up->dims[1] == 2 * (int64_t)g.hp.hidden_dim[(size_t)i])
-            block.ffn.kind = ffn_kind::fused;
-        else block.ffn.kind = ffn_kind::plain;
+        const bool is_fused = !g.hp.hidden_dim.empty() && up && up->dims[1] == 2 * (int64_t)g.hp.hidden_dim[(size_t)i];
+        block.ffn.kind = g.has(i, "ffn_gate.weight") ? ffn_kind::gated : is_fused ? ffn_kind::fused : ffn_kind::plain;
         post_norm_block(g, i, x, block);
     }
     rows_part(g, x, nullptr);
@@ -62,9 +60,11 @@ duet_status describe_modern_bert(graph_builder& g) {
     if (!g.read_common({.norm = norm_kind::layer, .is_encoder = true})) return g.status;
     const view x = input_embedding(g);
     whole_norm(g, x, "token_embd_norm");
-    const bool is_silu = g.string("hidden_activation", "gelu") == "silu";
-    block_options block{.attn = {.neox = true},
-                        .ffn = {.kind = ffn_kind::fused, .act = is_silu ? activation::silu : activation::gelu}};
+    block_options block{.attn = {.neox = true}, .ffn = {.kind = ffn_kind::fused, .act = activation::gelu}};
+    const std::string_view act = g.string("hidden_activation", "gelu");
+    if (act == "silu") block.ffn.act = activation::silu;
+    else if (!act.starts_with("gelu"))
+        g.fail_with(DUET_ERR_UNSUPPORTED, g.key("hidden_activation") + ": want gelu or silu, got " + printable(act));
     const windowed_layers windows = read_windows(g, 3, true);
     for (int32_t i = 0; i < g.hp.n_layers && g.status == DUET_OK; i++) {
         // The first block has no norm of its own: the one of the embedding stands before it.

@@ -238,6 +238,11 @@ TEST_CASE("families: what a key means that a file may lack or change") {
     }
     CHECK(changed_logits("bert", {"b .attention.causal 1"}, &error).empty());
     CHECK_MESSAGE(error.find("attention.causal: want false, got true") != std::string::npos, error);
+    for (const char* act : {"relu", "quick_gelu"}) {
+        const golden_model other(changed_model_folder("modern-bert", {std::string("s .hidden_activation ") + act}));
+        CHECK(other.status == DUET_ERR_UNSUPPORTED);
+        CHECK_MESSAGE(other.error.find(std::string("want gelu or silu, got ") + act) != std::string::npos, other.error);
+    }
     for (const char* name : {"llama-gqa", "qwen3"}) {
         const golden_model both(changed_model_folder(name, {"b .attention.causal 0"}));
         CHECK_MESSAGE(both.status == DUET_OK, both.error);
