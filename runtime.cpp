@@ -290,8 +290,8 @@ duet_status duet_self_test(const char* device, const char* cpu_isa, duet_self_te
     });
 }
 
-double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads) {
-    return guarded_value(0.0, measure_bandwidth, device, n_threads);
+double duet_measure_bandwidth_gbps(const char* device, const duet_model* model, int32_t n_threads) {
+    return guarded_value(0.0, measure_bandwidth, device, model, n_threads);
 }
 
 // ---- models ---------------------------------------------------------------------------------------------------------

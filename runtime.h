@@ -1189,10 +1189,10 @@ DUET_API_STATUS duet_self_test(const char* device, const char* cpu_isa, duet_sel
 
 /* Measures the memory bandwidth of a device: of "cpu" (or NULL) reading with n_threads threads (0: one per physical
  * core), the best of several patterns ("cpu:8+512": with 8 streams a thread, fetched 512 bytes ahead); of others
- * copying (bytes read and written).
- * Returns     GB/s; 0 when memory is short or there is no such device. Thread: any
- * Cost        about 0.3 s, and 640 MB while it runs where the system has 5 GB free, else 192 MB */
-DUET_API double duet_measure_bandwidth_gbps(const char* device, int32_t n_threads);
+ * copying (bytes read and written). A model's weights are read where they lie; with NULL, or less than 1 MB a thread,
+ * a new block is: 640 MB where the system has 5 GB free, else 192 MB.
+ * Returns     GB/s; 0 when memory is short or there is no such device. Thread: any. Cost: about 0.3 s */
+DUET_API double duet_measure_bandwidth_gbps(const char* device, const duet_model* model, int32_t n_threads);
 
 #ifdef __cplusplus
 }

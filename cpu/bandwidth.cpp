@@ -30,31 +30,37 @@ uint64_t read_streams(const uint8_t* at, size_t apart, size_t n, const read_patt
 
 }  // namespace
 
-double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns) {
-    const uint64_t n_free = os_describe().free_bytes;  // 0: not known
-    if (n_free && n_free < 2 * kBytes) return 0;
-    const size_t n_bytes = n_free / 8 >= kLargeBytes ? kLargeBytes : kBytes;
+double measure_read_gbps(int n_threads, const read_pattern* patterns, int n_patterns, std::span<const uint8_t> block) {
     thread_pool pool;
-    std::vector<double> gbps((size_t)n_patterns * kPasses);
-    // It has large pages. Small ones would measure the page tables: a mapped file is read up to 40 % faster.
     aligned_memory memory;
-    if (!memory.allocate(n_bytes) || !pool.start(n_threads)) return 0;
-    uint8_t* const data = (uint8_t*)memory.data;
-    // Each thread reads a part of its own. A piece of work takes some pages of each of the part's streams.
-    const size_t part = n_bytes / (size_t)n_threads / kPage * kPage;
+    std::vector<double> gbps((size_t)n_patterns * kPasses);
+    if (!pool.start(n_threads)) return 0;
+    if (block.size() / (size_t)n_threads < kPiece) {
+        const uint64_t n_free = os_describe().free_bytes;  // 0: not known
+        const size_t n_bytes = n_free / 8 >= kLargeBytes ? kLargeBytes : kBytes;
+        // It has large pages. Small ones would measure the page tables: a mapped file is read up to 40 % faster.
+        if ((n_free && n_free < 2 * kBytes) || !memory.allocate(n_bytes)) return 0;
+        block = {(const uint8_t*)memory.data, n_bytes};
+    }
+    // Each thread reads a part of its own. A piece of work takes some pages of each of the part's streams. Of a large
+    // block pieces far apart are read, because the time is to stay the same.
+    const size_t part = block.size() / (size_t)n_threads / kPage * kPage,
+                 every = std::max<size_t>(block.size() / kLargeBytes, 1);
     std::atomic<uint64_t> keep{0};
-    pool.for_each(n_threads, [&](int, int i) { memset(data + (size_t)i * part, i, part); });
+    if (uint8_t* const own = (uint8_t*)memory.data)
+        pool.for_each(n_threads, [&](int, int i) { memset(own + (size_t)i * part, i, part); });
     for (int i = 0; i < n_patterns * kPasses; i++) {  // the patterns take turns
         const read_pattern& how = patterns[i % n_patterns];
         const size_t n = (size_t)how.n_streams, apart = part / n / kPage * kPage,
                      step = std::min(apart, kPiece / n / kPage * kPage);
-        const int n_steps = (int)(apart / step);
+        const size_t n_steps = (apart / step + every - 1) / every;
         const auto start = std::chrono::steady_clock::now();
-        pool.for_each(n_threads * n_steps, [&](int, int p) {
-            keep += read_streams(data + (size_t)(p / n_steps) * part + (size_t)(p % n_steps) * step, apart, step, how);
+        pool.for_each(n_threads * (int)n_steps, [&](int, int p) {
+            const size_t at = (size_t)p / n_steps * part + (size_t)p % n_steps * every * step;
+            keep += read_streams(block.data() + at, apart, step, how);
         });
         gbps[(size_t)(i % n_patterns * kPasses + i / n_patterns)] =
-            (double)(step * n * (size_t)(n_threads * n_steps)) / (double)ns_since(start);
+            (double)(step * n * n_steps * (size_t)n_threads) / (double)ns_since(start);
     }
     // Each pattern's median is taken, because the speeds compared with it are not best moments either.
     double best = 0;

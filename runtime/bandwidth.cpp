@@ -2,6 +2,7 @@
 // Must not know: models.
 // Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
 #include "devices.h"
+#include "handles.h"
 #include "../cpu/executor.h"
 #include "../models/os.h"
 
@@ -43,16 +44,25 @@ double gpu_copy_gbps(const char* name) {
 // they are fetched 2 KB ahead (37.3 and 41.1, docs/measurements/2026-11-28-visits.md).
 constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {2, 2048}, {4, 512}, {4, 2048}, {8, 512}};
 
-double measure_bandwidth(const char* device, int32_t n_threads) {
+double measure_bandwidth(const char* device, const duet_model* model, int32_t n_threads) {
+    const uint8_t *begin = nullptr, *end = nullptr;  // of the weights, of split files those of a part in the middle
+    for (const auto& all = model ? model->source.file.tensors : std::vector<gguf_tensor>(); const gguf_tensor& t : all)
+        if (t.i_file == all[all.size() / 2].i_file) {
+            begin = begin ? std::min(begin, t.data) : t.data;
+            end = std::max(end, t.data + t.n_bytes);
+        }
+    const std::span<const uint8_t> weights(begin, end);
     n_threads = n_threads > 0 ? std::min(n_threads, 1024) : os_physical_cores();
     read_pattern one{0, 0};
     int n_read = 0;
-    if (!device || strcmp(device, "cpu") == 0) return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns));
+    if (!device || strcmp(device, "cpu") == 0) {
+        return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns), weights);
+    }
     if (strncmp(device, "cpu:", 4) != 0) return gpu_copy_gbps(device);
     if (sscanf(device, "cpu:%3d+%5d%n", &one.n_streams, &one.ahead, &n_read) != 2 || device[n_read] != 0 ||
         one.n_streams < 1 || one.n_streams > 16 || one.ahead < 0)
         return 0;
-    return measure_read_gbps(n_threads, &one, 1);
+    return measure_read_gbps(n_threads, &one, 1, weights);
 }
 
 }  // namespace duet

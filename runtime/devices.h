@@ -41,7 +41,7 @@ extern const executor kSplitExecutor;  // runtime/split.cpp
 // ---- what runtime.cpp calls: device_list.cpp, bandwidth.cpp, self_test.cpp
 
 duet_status tell_devices(duet_device_fn each, void* user, error_text& err);
-double measure_bandwidth(const char* device, int32_t n_threads);
+double measure_bandwidth(const char* device, const duet_model* model, int32_t n_threads);
 duet_status run_self_test(const char* device, const char* cpu_isa, duet_self_test_fn tell, void* user, error_text& err);
 
 }  // namespace duet

@@ -635,7 +635,7 @@ const call kCalls[] = {
          return st == DUET_ERR_CANCELLED ? DUET_OK : by_thread(w, st);
      }},
     {"duet_measure_bandwidth_gbps",
-     [](world&) { return duet_measure_bandwidth_gbps("emu32", 1) >= 0 ? DUET_OK : kNone; }},
+     [](world&) { return duet_measure_bandwidth_gbps("emu32", nullptr, 1) >= 0 ? DUET_OK : kNone; }},
 };
 
 void build(world& w) {

@@ -396,6 +396,9 @@ case_of "run of a model in the caches" 0 "read at .* from caches or faster than 
 holds "run: no share" sh -c "! grep '%' '$dir/err'"
 case_of "run without -v" 0 "generated 8 " "$run" -m "$model" -p t300 -n 8 --ignore-eos
 holds "run without -v: no bandwidth is measured" sh -c "! grep 'read at' '$dir/err'"
+case_of "bench --memory of a file" 0 "" "$bin/bench" --memory -m models/demo.gguf -t 1 -r 1
+holds "bench --memory: a row per pattern" test "$(grep -c ' %' "$dir/out")" = 20
+case_of "bench --memory of a missing file" 1 "missing.gguf" "$bin/bench" --memory -m "$dir/missing.gguf" -t 1 -r 1
 case_of "bench --plot" 0 "" "$bin/bench" -m "$model" -p 8 -n 4 -r 2 -d 0,8,96 --batch 1,2 --plot "$dir/plot.svg" --json
 holds "bench --plot: a test for each point" test "$(grep -o '"n_gen":4,' "$dir/out" | wc -l)" = 4
 holds "bench --plot: six points and the legend's" test "$(grep -o '<circle' "$dir/plot.svg" | wc -l)" = 6

@@ -701,8 +701,8 @@ TEST_CASE("drivers: a card before an integrated chip, which is opened only when 
             bool is_same = false;
             CHECK(duet_self_test("hip", nullptr, stop, &is_same) == DUET_ERR_CANCELLED);
             CHECK(is_same);
-            CHECK(duet_measure_bandwidth_gbps("hip", 1) > 0);
-            CHECK(duet_measure_bandwidth_gbps("hip:0", 1) == 0);
+            CHECK(duet_measure_bandwidth_gbps("hip", nullptr, 1) > 0);
+            CHECK(duet_measure_bandwidth_gbps("hip:0", nullptr, 1) == 0);
             snprintf(s.control->chip[0], 32, "gfx1100");
             s.control->memory_bytes = 1u << 30;
         }

@@ -289,8 +289,8 @@ duet_status write_model(const duet_file* file, const std::vector<planned_tensor>
                      n_requantized);
     duet_writer* made = nullptr;
     duet_status status = duet_writer_create(&made);
-    if (status != DUET_OK) return error->set(status, "");
     const writer_ptr writer(made);
+    if (status != DUET_OK) return error->set(status, "");
     status = set_keys(made, file, options);
     quantize_work work{options, error, progress_line(options.is_quiet, from_bytes)};
     work.n_threads = options.n_threads ? options.n_threads : core_count();

@@ -115,9 +115,10 @@ inline void print_statistics(const run_options& options, const duet_model* model
         result.prompt_us ? (result.n_prompt_tok - result.n_reused_tok) * 1e6 / result.prompt_us : 0;
     const double speed = result.generate_us ? n_steps * 1e6 / result.generate_us : 0;
     const double gbps = speed * info.decode_bytes / 1e9;
-    const double bandwidth = n_steps > 0 && !was_interrupted && options.model.is_verbose
-                                 ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), options.model.n_threads)
-                                 : 0;
+    const double bandwidth =
+        n_steps > 0 && !was_interrupted && options.model.is_verbose
+            ? duet_measure_bandwidth_gbps(device_id(info.device).c_str(), model, options.model.n_threads)
+            : 0;
     const double resident = os::memory_used() / 1e6, cache = (plan.cache_bytes + plan.gpu_cache_bytes) / 1e6;
     const double work = (plan.state_bytes + plan.work_bytes + plan.gpu_state_bytes + plan.gpu_work_bytes) / 1e6;
     if (options.is_json)

@@ -81,7 +81,7 @@ inline duet_status self_test(const model_options& options, tool_error* error) {
     std::printf("            greedy ids");
     for (int32_t id : got) std::printf(" %d", id);
     std::printf("\nmemory      %.1f GB/s\n",
-                duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), options.n_threads));
+                duet_measure_bandwidth_gbps(device_id(device.c_str()).c_str(), nullptr, options.n_threads));
     const bool is_good = cases.n_wrong == 0 && is_same;
     std::printf("result      %s\n", is_good ? "good" : "WRONG: please report this page");
     return is_good ? DUET_OK : error->set(DUET_ERR_DEVICE, "the device computes wrong results");
