@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 # what is counted: the most it may have
-BOUNDS = {"library without chat": 24170, "chat": 10836, "tools": 7894, "server": 3500, "only for Windows": 565}
+BOUNDS = {"library without chat": 24050, "chat": 10836, "tools": 7890, "server": 3500, "only for Windows": 565}
 LONGEST_FILE = 1200  # lines of any kind
 NOT_LIBRARY = {"tools", "tests", "benchmarks", "examples", "training", "bindings", "deploy", "packaging"}
 
