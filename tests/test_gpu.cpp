@@ -389,7 +389,8 @@ TEST_CASE("self test: every case is told, nothing differs on the CPU, it can be 
     CHECK(duet_self_test(nullptr, nullptr, count, n) == DUET_ERR_ARG);
     CHECK(duet_self_test("cpu", nullptr, nullptr, n) == DUET_ERR_ARG);
     for (const char* device : {"cpu", "emu32"}) CHECK(duet_measure_bandwidth_gbps(device, nullptr, 1) > 0.01);
-    for (const char* pattern : {"cpu:1+0", "cpu:16+1024"}) CHECK(duet_measure_bandwidth_gbps(pattern, nullptr, 3) > 0.01);
+    for (const char* pattern : {"cpu:1+0", "cpu:16+1024"})
+        CHECK(duet_measure_bandwidth_gbps(pattern, nullptr, 3) > 0.01);
     for (const char* wrong : {"emu33", "cpu:0+0", "cpu:17+0", "cpu:4", "cpu:4+0 ", "cpu:4+-1", "cpu:"})
         CHECK(duet_measure_bandwidth_gbps(wrong, nullptr, 1) == 0);
     duet_model* model = nullptr;
