@@ -13,6 +13,7 @@ class file_map {
   public:
     file_map() = default;
     file_map(const file_map&) = delete;
+    file_map& operator=(const file_map&) = delete;
     ~file_map();
 
     // DUET_ERR_IO says what the path is instead of a file; DUET_ERR_MEMORY. is_copy: the file is read into memory and

@@ -74,9 +74,9 @@ uint32_t grammar_automaton::finish() {
     while (!called_.empty()) {
         std::ranges::pop_heap(called_, std::greater());
         const uint32_t rule = called_.back().second;
-        called_.pop_back();
         const uint32_t frame = add_frame(calls_[rule]);
         calls_[rule].clear();
+        called_.pop_back();  // last: what begin() clears if memory ran out
         reach(g_.rules[rule].start, frame);
         follow(false);
     }

@@ -8,8 +8,6 @@
 #include "tokenizer_vocab.h"
 #include "unicode.h"
 
-#include <ranges>
-
 namespace duet {
 namespace {
 
@@ -112,8 +110,8 @@ void vocabulary::encode_unigram(std::string_view raw, bool is_prefixed, std::vec
     std::vector<uint32_t> path;
     for (uint32_t end = (uint32_t)all.size(); end > 0; end = best[end].start) path.push_back(end);
     bool was_unknown = false;
-    for (uint32_t end : std::views::reverse(path))
-        append_token(best[end].id, all.substr(best[end].start, end - best[end].start), &was_unknown, ids);
+    for (auto end = path.rbegin(); end != path.rend(); ++end)
+        append_token(best[*end].id, all.substr(best[*end].start, *end - best[*end].start), &was_unknown, ids);
 }
 
 }  // namespace duet

@@ -66,9 +66,8 @@ class prefix_index {
             for (; low < high && low->key.size() == n; ++low) found(n, low->id);
             if (n == text.size()) return;
             const auto byte = [n](const text_row& e) { return (uint8_t)e.key[n]; };
-            const auto range = std::ranges::equal_range(low, high, (uint8_t)text[n], {}, byte);
-            low = range.begin();
-            high = range.end();
+            low = std::ranges::lower_bound(low, high, (uint8_t)text[n], {}, byte);
+            high = std::ranges::upper_bound(low, high, (uint8_t)text[n], {}, byte);
         }
     }
 

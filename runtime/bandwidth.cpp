@@ -46,7 +46,9 @@ constexpr read_pattern kPatterns[] = {{1, 0}, {2, 512}, {2, 2048}, {4, 512}, {4,
 
 double measure_bandwidth(const char* device, const duet_model* model, int32_t n_threads) {
     const uint8_t *begin = nullptr, *end = nullptr;  // of the weights, of split files those of a part in the middle
-    for (const auto& all = model ? model->source.file.tensors : std::vector<gguf_tensor>(); const gguf_tensor& t : all)
+    std::span<const gguf_tensor> all;
+    if (model) all = model->source.file.tensors;
+    for (const gguf_tensor& t : all)
         if (t.i_file == all[all.size() / 2].i_file) {
             begin = begin ? std::min(begin, t.data) : t.data;
             end = std::max(end, t.data + t.n_bytes);
@@ -55,9 +57,8 @@ double measure_bandwidth(const char* device, const duet_model* model, int32_t n_
     n_threads = n_threads > 0 ? std::min(n_threads, 1024) : os_physical_cores();
     read_pattern one{0, 0};
     int n_read = 0;
-    if (!device || strcmp(device, "cpu") == 0) {
+    if (!device || strcmp(device, "cpu") == 0)
         return measure_read_gbps(n_threads, kPatterns, std::size(kPatterns), weights);
-    }
     if (strncmp(device, "cpu:", 4) != 0) return gpu_copy_gbps(device);
     if (sscanf(device, "cpu:%3d+%5d%n", &one.n_streams, &one.ahead, &n_read) != 2 || device[n_read] != 0 ||
         one.n_streams < 1 || one.n_streams > 16 || one.ahead < 0)

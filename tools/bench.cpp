@@ -200,7 +200,7 @@ struct bench_run {
                     plan.cache_bytes / 1e6);
         char more[48] = "";
         if (device_id(info.device) == "cpu")
-            std::snprintf(more, sizeof more, " of the weights, %.1f of other memory",
+            std::snprintf(more, sizeof more, " where the weights lie, %.1f of a new block",
                           duet_measure_bandwidth_gbps("cpu", nullptr, n_threads));
         std::printf("duet %s (%s); memory bandwidth %.1f GB/s%s; first token after %.2f s; peak memory %.0f MB\n",
                     duet_version(), duet_build_info(), bandwidth, more, first_token_seconds,
@@ -312,7 +312,9 @@ duet_status write_plot(const bench_run& run, const std::vector<bench_test>& test
 duet_status measure_memory(const bench_options& options, tool_error* error) {
     constexpr int kPatterns = 20, kStreams[] = {1, 2, 4, 8, 16}, kAhead[] = {0, 512, 1024, 2048};
     model_ptr model;
-    if (!options.model.path.empty() && open_model(options.model, &model, error) != DUET_OK) return error->status;
+    model_options opened = options.model;
+    opened.device = "cpu";
+    if (!opened.path.empty() && open_model(opened, &model, error) != DUET_OK) return error->status;
     for (int32_t threads : options.n_threads) {
         std::vector<double> gbps[kPatterns];
         double best = 0;

@@ -36,9 +36,9 @@ inline std::string json_text(std::string_view json) {
     json = json.substr(1, json.size() - 2);
     auto unit_at = [&](size_t i) {
         uint32_t unit = 0;
-        const bool is_escape = i + 6 <= json.size() && json[i] == '\\' && json[i + 1] == 'u';
+        if (i + 6 > json.size() || json[i] != '\\' || json[i + 1] != 'u') return UINT32_MAX;
         const char *const from = json.data() + i + 2, *const end = from + 4;
-        return is_escape && std::from_chars(from, end, unit, 16).ptr == end ? unit : UINT32_MAX;
+        return std::from_chars(from, end, unit, 16).ptr == end ? unit : UINT32_MAX;
     };
     for (size_t i = 0; i < json.size(); i++) {
         if (json[i] != '\\' || i + 1 == json.size()) {
