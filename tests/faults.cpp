@@ -558,6 +558,18 @@ const call kCalls[] = {
      }},
     {"duet_sampler_accept by a grammar",
      [](world& w) { return told(duet_sampler_accept(w.constrained, 300), w.constrained, duet_sampler_error); }},
+    {"duet_sampler_accept of nested text",  // what the grammar learns on the way stays with it, also if memory runs out
+     [](world& w) {
+         int32_t ids[64];
+         size_t n = 0;
+         const char text[] = "axxxxxaxxxxyyybyyyyxyyyz";
+         duet_status st = on_model(w, duet_tokenize(w.model, text, sizeof text - 1, 0, ids, 64, &n));
+         if (st == DUET_OK)
+             st = told(duet_sampler_grammar(w.constrained, w.grammar), w.constrained, duet_sampler_error);
+         for (size_t i = 0; i < n && st == DUET_OK; i++)
+             st = told(duet_sampler_accept(w.constrained, ids[i]), w.constrained, duet_sampler_error);
+         return st;
+     }},
     {"duet_sampler_is_done", [](world& w) { return duet_sampler_is_done(w.constrained) == 0 ? DUET_OK : kNone; }},
     {"duet_text_gate_create",
      [](world&) {
