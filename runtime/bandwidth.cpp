@@ -1,5 +1,5 @@
-// runtime/bandwidth.cpp: how fast the memory of a device is.
-// Must not know: models.
+// runtime/bandwidth.cpp: how fast the memory of a device is, or the memory that holds a model's weights.
+// Must not know: families.
 // Main path: runtime.cpp -> [runtime/bandwidth.cpp] -> gpu/driver.h, cpu/bandwidth.cpp
 #include "devices.h"
 #include "handles.h"

@@ -104,8 +104,8 @@ struct run_statistics {
     uint64_t prompt_us = 0, generate_us = 0;
 };
 
-// Prints the last line on stderr. The bandwidth is measured only for -v, because that needs 640 MB and a second or
-// more, and not after Ctrl-C, which is to end the program at once.
+// Prints the last line on stderr. The bandwidth is measured only for -v, because that takes a moment, for small models
+// 640 MB too, and not after Ctrl-C, which is to end the program at once.
 inline void print_statistics(const run_options& options, const duet_model* model, const duet_memory_plan& plan,
                              const run_statistics& result) {
     const duet_model_info info = info_of(model);
