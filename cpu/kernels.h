@@ -105,10 +105,10 @@ struct tile_source {
     // Unpacks n_blocks blocks of 32 of unit i_unit (256 weights) of the rows from r0 on, and does a part of `fetch` for
     // each block.
     void (*make)(const matmul_args& args, int r0, int i_unit, int n_blocks, void* tile, stream_fetch& fetch);
-    size_t unit_bytes;  // bytes of a unit of one row
-    int bias;           // codes in a tile are q + bias
-    int n_subs;         // sub-scales of 32 weights: 1 or 2
-    bool has_min, wide_subs;
+    size_t unit_bytes;   // bytes of a unit of one row
+    int bias;            // codes in a tile are q + bias
+    int n_subs, n_mins;  // of 32 weights: sub-scales that are not in the codes (1 or 2), minimums (0, 1 or 2)
+    bool wide_subs;
 };
 
 // The code of an instruction set for one format.

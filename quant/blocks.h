@@ -89,7 +89,7 @@ struct block_scale {
 //   scale(k)         the scales of weights 16k to 16k + 15
 // A block type states these where they apply:
 //   kBias, kLargest  code(i) + kBias lies in 0 .. kLargest. Kernels that compute with unsigned codes need both. CPU
-//                    kernels take the bias back by shifts, so it is 0, a power of two, or a power of two plus one.
+//                    kernels take the bias back by shifts, so it is 0 or a power of two.
 //   kLevels          the sizes of codes, in formats whose codes are points of a grid or signs
 //   kFraction        scale().d is the block's half float times kFraction
 //   kPlain           sub is always 1
@@ -432,7 +432,7 @@ struct block_iq3_s : grid_block<block_iq3_s, 1, 1, kIq3SLevels, 16> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, nibble(scales, k / 2)); }
 };
 
-struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
+struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 16> {
     uint16_t d;
     uint8_t qs[32];
     uint16_t qh[8];  // of 32 weights: three high bits of each of four points, a sub-scale of 3 bits, the delta's sign
@@ -443,7 +443,7 @@ struct block_iq1_s : grid_block<block_iq1_s, 1, 8, kIq1Sizes, 9> {
     DUET_HD block_scale scale(int k) const { return odd_scale(d, qh[k / 2] >> 12 & 7); }
 };
 
-struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes, 9> {
+struct block_iq1_m : grid_block<block_iq1_m, 2, 8, kIq1Sizes, 16> {
     uint8_t qs[32], qh[16];  // qh, of 8 weights: three high bits of the point and the delta's sign
     uint16_t scales[4];      // four sub-scales of 3 bits each, and on top 4 bits of the block's scale
     DUET_HD uint64_t eight(int k) const {

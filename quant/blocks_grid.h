@@ -97,8 +97,8 @@ DUET_HD constexpr point_grid<Word, N> make_grid(const char* set, const uint8_t (
 }
 
 inline constexpr uint8_t kIq2Levels[3] = {8, 25, 43};
-inline constexpr uint8_t kIq1Levels[3] = {0, 8, 16};  // -1, 0, 1 in eighths, counted from -1
-inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};    // their sizes after the delta of one eighth
+inline constexpr uint8_t kIq1Levels[3] = {7, 15, 23};  // -1, 0, 1 in eighths, plus 15: codes plus 16, moved down
+inline constexpr uint8_t kIq1Sizes[3] = {1, 7, 9};     // their sizes after the delta of one eighth
 inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 inline constexpr uint8_t kSignLevels[1] = {1};  // Q1_0 has signs only
@@ -131,7 +131,7 @@ DUET_HD inline uint64_t with_signs(uint64_t values, uint32_t signs) {
 DUET_HD inline uint32_t even_signs(uint32_t seven) { return seven | (0x6996u >> ((seven ^ seven >> 4) & 15) & 1) << 7; }
 // Moves all eighths of iq1_point by one eighth, and counts them from 0: -9 .. 9.
 DUET_HD inline uint64_t with_delta(uint64_t eighths, bool down) {
-    return ((eighths | 0x8080808080808080u) - 0x0101010101010101u * (down ? 9 : 7)) ^ 0x8080808080808080u;
+    return ((eighths | 0x8080808080808080u) - 0x0101010101010101u * (down ? 16 : 14)) ^ 0x8080808080808080u;
 }
 
 }  // namespace duet

@@ -17,26 +17,10 @@
 
 namespace duet {
 
-DUET_HD inline uint32_t bits_of(float x) {
-    uint32_t b;
-    __builtin_memcpy(&b, &x, 4);
-    return b;
-}
-DUET_HD inline float float_of(uint32_t b) {
-    float x;
-    __builtin_memcpy(&x, &b, 4);
-    return x;
-}
-DUET_HD inline double double_of(uint64_t b) {
-    double x;
-    __builtin_memcpy(&x, &b, 8);
-    return x;
-}
-DUET_HD inline uint64_t bits_of(double x) {
-    uint64_t b;
-    __builtin_memcpy(&b, &x, 8);
-    return b;
-}
+DUET_HD inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+DUET_HD inline float float_of(uint32_t b) { return __builtin_bit_cast(float, b); }
+DUET_HD inline double double_of(uint64_t b) { return __builtin_bit_cast(double, b); }
+DUET_HD inline uint64_t bits_of(double x) { return __builtin_bit_cast(uint64_t, x); }
 
 // Rounds to the nearest integer, ties to even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 drops all bits
 // below 1.
