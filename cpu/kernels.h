@@ -256,6 +256,8 @@ extern const cpu_kernels kScalarKernels;
 struct format_table {
     format_kernel formats[kMaxTypeId];
 };
+// Whether AVX-512 gathers are as fast as single loads; the same bits either way. find_cpu_kernels sets it.
+inline bool fast_gathers = false;
 // At 16 lanes: matmuls by tiles and by panels of any format, of which one copy serves all files.
 void avx512_tiles(const matmul_args& m, const tile_source& source);
 void avx512_panels(const matmul_args& m, const tile_source& source);

@@ -106,7 +106,7 @@ inline constexpr uint8_t kSignLevels[1] = {1};  // Q1_0 has signs only
 // These functions return a point by its number. The tables stand inside them, where host and device compilers both
 // find them.
 #define DUET_POINTS(name, Word, n, set, levels)                                                                        \
-    DUET_HD inline Word name(int number) {                                                                             \
+    DUET_HD inline const Word& name(int number) {                                                                      \
         static constexpr auto grid = make_grid<Word, n>(set, levels);                                                  \
         return grid.point[number];                                                                                     \
     }

@@ -180,6 +180,16 @@ TEST_CASE("matmul: every format and instruction set gives the scalar bits") {
 #include "../quant/types.def"
 }
 
+TEST_CASE("matmul: points of grids by gathers and without them") {
+    const bool was_fast = fast_gathers;
+    for (bool is_fast : {true, false}) {
+        fast_gathers = is_fast;
+        for (const char* name : {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"})
+            check_type(duet_type_by_name(name)->id, name, 256);
+    }
+    fast_gathers = was_fast;
+}
+
 TEST_CASE("matmul: float rows of many groups, rows for several vectors") {
     std::mt19937 rng(7);
     for (int32_t type : {0, 1, 30})
