@@ -57,6 +57,7 @@ timed_choice& choice_of(choice_kind kind, int32_t type, int n_tok);
 // ---- the ways of a matmul ------------------------------------------------------------------------------------------
 
 constexpr int kFewMost = 4;     // most tokens for which memory is the limit
+constexpr int kFewTiles = 8;    // most tiles of a piece of kFewMost tokens
 constexpr int kFastLeast = 12;  // fewest tokens for which mode fast rounds activations (docs/numerics.md)
 
 // The ways that can compute a matmul, all with the same bits. The first is the best guess.

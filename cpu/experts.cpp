@@ -87,7 +87,7 @@ void run_expert_matmul(cpu_context& c, const op& o, bool reuse) {
     const act_matrix a = gather_inputs(c, o, n_tok, reuse);
     const float* bias = c.vector_of(o.b);
     const int n_active = (int)lists.active.size();
-    int tiles = 4;
+    int tiles = n_tok <= kFewMost ? kFewTiles : 4;  // few tokens: longer streams are faster
     while (tiles > 1 && n_active * (n_out / (tiles * kTileRows)) < 8 * c.pool.size()) tiles /= 2;
     const int rows_per_piece = tiles * kTileRows, n_pieces = (n_out + rows_per_piece - 1) / rows_per_piece;
     const uint64_t first_matmul = c.n_matmuls + 1;  // the first expert's; each expert counts as one

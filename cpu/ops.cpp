@@ -12,7 +12,6 @@
 namespace duet {
 
 constexpr int kMostTogether = 4;  // matmuls of one input that run as one
-constexpr int kFewTiles = 8;      // most tiles of a piece of kFewMost tokens
 
 cpu_layout make_cpu_layout(const model_graph& g, const exec_limits& limits) {
     cpu_layout l{make_layout(g, limits)};
