@@ -425,7 +425,7 @@ void for_each_case(const std::function<void(graph_case&)>& run) {
 }
 
 duet_status run_case(const graph_case& c, const executor& e, const char* id, std::vector<float>* out, error_text& err) {
-    std::vector<int> sizes = {70, 3, 1, 20, 16, 9, 1};  // 9 and 16: two launches of 8 tokens, or tiles of 8
+    std::vector<int> sizes = {70, 3, 1, 20, 16, 9, 2, 1};  // 9 and 16: two launches of 8 tokens, or tiles of 8
     exec_limits limits;
     limits.n_ctx = 128;
     if (c.decodes) {
