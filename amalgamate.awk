@@ -17,13 +17,15 @@ function expand(path,    line, dir, name, once) {
 }
 BEGIN {
     print "// duet.cpp: Duet as one source file, made by amalgamate.awk. Compile it beside runtime.h:"
-    print "//     g++ -std=c++20 -O2 -c duet.cpp        (or clang++ 15 or newer; -O3: faster prompts; link with -pthread -ldl)"
+    print "//     g++ -std=c++20 -O2 -c duet.cpp        (or clang++ 15 or newer; link with -pthread -ldl)"
     print "// It keeps to IEEE arithmetic as written, without -ffast-math; -ffp-contract=off is set here."
     print "#ifdef __FAST_MATH__"
     print "#error \"duet.cpp: want IEEE arithmetic as written, got -ffast-math (or -Ofast)\""
     print "#endif"
     print "#ifdef __clang__"
     print "#pragma clang fp contract(off)"
+    print "#elif defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)  // one level for all: g++ inlines nothing into another"
+    print "#pragma GCC optimize(\"fp-contract=off\", \"O3\")"
     print "#else"
     print "#pragma GCC optimize(\"fp-contract=off\")"
     print "#endif"
