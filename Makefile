@@ -484,7 +484,7 @@ gpu-guards: $(patsubst %,build/gpu/%$(sample:-all=).co,$(TARGETS))
 
 # ---- for embedders ---------------------------------------------------------------------------------------------------
 
-build/duet.cpp: amalgamate.awk $(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc)
+build/duet.cpp: amalgamate.awk $(filter-out build/%,$(wildcard *.cpp *.h */*.cpp */*.h */*.def */*.inc */*/*.inc))
 	$(begin) AWK $@
 	$(Q)awk -f amalgamate.awk $(lib_sources) > $@
 

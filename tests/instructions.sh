@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/instructions.sh: instructions of the AVX2 matmuls' hot loops, counted by valgrind, against the figures below: more than 5 % above
 # fails, more than 5 % below asks for a new figure. Times on shared machines mean nothing; these are the same everywhere, for one compiler.
-# Needs build/release/libduet.a. `tests/instructions.sh --print` prints new figures.
+# Needs build/release/libduet.a, or another library by the same compiler in LIBRARY. `tests/instructions.sh --print` prints new figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 figures_for=12   # g++
@@ -26,7 +26,7 @@ command -v valgrind >/dev/null || skip "no valgrind"
 grep -q avx2 /proc/cpuinfo || skip "no AVX2"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-${CXX:-g++} -std=c++20 -O2 -I. -o "$work/case" tests/instructions.cpp build/release/libduet.a -pthread
+${CXX:-g++} -std=c++20 -O2 -I. -o "$work/case" tests/instructions.cpp "${LIBRARY:-build/release/libduet.a}" -pthread -ldl
 bad=0
 while read -r type n_tok want; do
     [ -n "$type" ] || continue
