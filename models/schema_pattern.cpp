@@ -23,9 +23,9 @@ constexpr int kMaxPatternDepth = 64;  // of groups
 struct pattern_step {
     enum step_kind : uint8_t {
         chars,  // one character of class a, then the next step
-        split,  // a or b steps further
+        split,  // a steps further, or b if it is not 0
         begin,  // the next step, if no character stands before
-        end,    // the next step, if no character follows
+        end,    // b steps further, which is the next one, if no character follows
         match,  // the pattern was found
     };
     step_kind kind;
@@ -84,7 +84,7 @@ class regex_parser {
             jumps.push_back(steps_.size());
             steps_.push_back({step::split});
         }
-        for (size_t j : jumps) steps_[j].a = steps_[j].b = (int32_t)(steps_.size() - j);
+        for (size_t j : jumps) steps_[j].a = (int32_t)(steps_.size() - j);
         return DUET_OK;
     }
 
@@ -93,7 +93,7 @@ class regex_parser {
         const char c = peek();
         if (c == '^' || c == '$') {  // these cannot be repeated
             at_++;
-            steps_.push_back({c == '^' ? step::begin : step::end});
+            steps_.push_back(c == '^' ? step{step::begin} : step{step::end, 0, 1});
             return DUET_OK;
         }
         std::vector<code_range> ranges;
@@ -234,7 +234,7 @@ class regex_parser {
         if (max == kUnlimited) {
             steps_.push_back({step::split, 1, n + 1});
             add_body();
-            steps_.push_back({step::split, -n, -n});
+            steps_.push_back({step::split, -n});
             return DUET_OK;
         }
         for (uint32_t i = min; i < max; i++) {
@@ -266,7 +266,7 @@ class automaton_maker {
             DUET_TRY(regex_parser(c.pattern, program_, err_).parse());
             if (begin == steps_.size() || steps_[begin].kind != step::begin)  // any characters may stand before it
                 steps_.insert(steps_.begin() + begin,
-                              {{step::split, 1, 3}, program_.char_of({{0, kLastChar}}), {step::split, -2, -2}});
+                              {{step::split, 1, 3}, program_.char_of({{0, kLastChar}}), {step::split, -2}});
             steps_.push_back({step::match});
             if (steps_.size() > kMaxPatternSteps) return too_large(err_);
             parts_.push_back({(uint32_t)steps_.size(), c.is_negated});
@@ -279,6 +279,7 @@ class automaton_maker {
         mark_.resize(steps_.size());
         out->states.clear();
         state_of(starts, true, out);
+        known_.clear();  // no edge leads back to the start, where ^ holds
         for (size_t i = 0; i < todo_.size(); i++) {
             if (todo_.size() > max_states || work_ > kMaxPatternWork) return too_large(err_);
             add_edges(place_list(todo_[i]), (uint32_t)i, out);  // of a copy: the list grows
@@ -302,36 +303,35 @@ class automaton_maker {
         // A place's mark is go_on if it is reached as the text goes on, and one more if only when the text ends here.
         const uint32_t go_on = last_mark_ += 2;
         found_.clear();
-        places_.clear();
         for (uint32_t mark = go_on; mark <= go_on + 1; mark++, std::swap(todo, at_end_))
-            for (; !todo.empty(); work_++) {
-                const uint32_t i = todo.back();
+            while (!todo.empty()) {
+                uint32_t i = todo.back();
                 todo.pop_back();
-                if (mark_[i] >= go_on) continue;
-                mark_[i] = mark;
-                const step& s = steps_[i];
-                if (s.kind == step::split) todo.insert(todo.end(), {i + (uint32_t)s.b, i + (uint32_t)s.a});
-                if (s.kind == step::begin && is_start) todo.push_back(i + 1);
-                if (s.kind == step::end) (mark == go_on ? at_end_ : todo).push_back(i + 1);
-                if (mark == go_on && s.kind != step::split && s.kind != step::begin) found_.push_back(i);
+                for (; mark_[i] < go_on; work_++) {
+                    mark_[i] = mark;
+                    const step& s = steps_[i];
+                    if (s.b != 0) (s.kind == step::end && mark == go_on ? at_end_ : todo).push_back(i + (uint32_t)s.b);
+                    if (mark == go_on && s.kind != step::split && s.kind != step::begin) found_.push_back(i);
+                    i += s.kind == step::split ? (uint32_t)s.a : uint32_t(s.kind == step::begin && is_start);
+                }
             }
         std::sort(found_.begin(), found_.end());
         bool is_end = true, is_dead = false;
-        size_t i = 0;
+        size_t i = 0, n = 0;
         for (const part& p : parts_) {
             const uint32_t mark = mark_[p.end - 1];
-            const size_t n_before = places_.size();
+            const size_t n_before = n;
             for (; i < found_.size() && found_[i] < p.end; i++)  // nothing else matters once a pattern was found
-                if (mark != go_on || found_[i] == p.end - 1) places_.push_back(found_[i]);
-            is_dead = is_dead || (p.is_negated ? mark == go_on : places_.size() == n_before);
+                if (mark != go_on || found_[i] == p.end - 1) found_[n++] = found_[i];
+            is_dead = is_dead || (p.is_negated ? mark == go_on : n == n_before);
             is_end = is_end && (mark >= go_on) != p.is_negated;
         }
         if (is_dead) return kNone;
-        // No edge leads back to the start, where ^ holds, so it need not be found again.
-        const std::string key = is_start ? "start" : std::string((const char*)places_.data(), places_.size() * 4);
-        const auto [at, is_new] = known_.try_emplace(key, (uint32_t)todo_.size());
+        found_.resize(n);
+        // If the list is new, its bytes go on where they are: in todo_.
+        const auto [at, is_new] = known_.try_emplace({(const char*)found_.data(), n * 4}, (uint32_t)todo_.size());
         if (!is_new) return at->second;
-        todo_.push_back(places_);
+        todo_.push_back(std::move(found_));
         out->states.push_back({is_end, {}});
         return at->second;
     }
@@ -413,9 +413,9 @@ class automaton_maker {
     std::vector<part> parts_;
     std::vector<uint32_t> mark_;  // by step; those of earlier calls are smaller
     uint32_t last_mark_ = 0;
-    std::unordered_map<std::string, uint32_t> known_;  // by the bytes of the places
-    std::vector<place_list> todo_;                     // by state
-    place_list found_, at_end_, places_;
+    std::vector<place_list> todo_;                          // by state
+    std::unordered_map<std::string_view, uint32_t> known_;  // by the bytes of a list of todo_
+    place_list found_, at_end_;
     std::vector<place_list> next_of_;  // by class, behind that of kEveryClass
     uint64_t work_ = 0;
 };

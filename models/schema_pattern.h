@@ -8,7 +8,7 @@ namespace duet {
 constexpr size_t kMaxPatternStates = 4096;     // of an automaton; more if long lists of strings are left out
 constexpr size_t kMaxPatternSteps = 1u << 17;  // of the programs of all patterns together
 constexpr size_t kMaxPatternBytes = 1u << 20;  // of one pattern
-constexpr uint64_t kMaxPatternWork = 900'000;  // places looked at while an automaton is made
+constexpr uint64_t kMaxPatternWork = 800'000;  // places looked at while an automaton is made
 
 // A deterministic automaton that begins in state 0. A character without an edge leaves the set. No states: the set is
 // empty.

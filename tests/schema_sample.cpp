@@ -2,6 +2,8 @@
 // that `make test` runs. Reads lines {"schema": ..., "seeds": N, "max_tokens": M} and prints for each a line
 //   {"error": "...", "us": T}    or    {"texts": [...], "ended": [...], "us": T, "steps": N, "median_us": ...,
 //   "max_us": ...}
+// The line {"yardstick": true} gives {"us": T}: the time of fixed work of the same kind (lists, sorting, a map), which
+// tells how fast the machine is at the moment.
 // Usage: schema_sample [vocabulary.gguf]     without a file: a vocabulary of single bytes and a few longer tokens
 #include "../models/gguf.h"
 #include "../models/sampler.h"
@@ -12,6 +14,7 @@
 #include <cmath>
 #include <ctime>
 #include <iostream>
+#include <map>
 
 using namespace duet;
 
@@ -111,6 +114,19 @@ duet_status make_text(const std::shared_ptr<constraint>& c, const sample_vocabul
     return DUET_OK;
 }
 
+double yardstick_us() {
+    const double begin = now_us();
+    sampler_random random(1);
+    std::map<std::vector<uint32_t>, size_t> lists;
+    for (int i = 0; i < 80'000; i++) {
+        std::vector<uint32_t> list;
+        for (int k = 0; k < 16; k++) list.push_back((uint32_t)(random.uniform() * 1000));
+        std::sort(list.begin(), list.end());
+        lists.try_emplace(std::move(list), lists.size());
+    }
+    return now_us() - begin;
+}
+
 void answer(const std::string& line, const sample_vocabulary& vocab, const std::shared_ptr<const token_tree>& tree) {
     value job;
     error_text err;
@@ -119,6 +135,7 @@ void answer(const std::string& line, const sample_vocabulary& vocab, const std::
     double begin = now_us();
     if (parse_json(line, &job, err, limits) != DUET_OK)
         return put({named("error", value::of_string(err.text)), named("us", value::of_double(now_us() - begin))});
+    if (job.find("yardstick")) return put({named("us", value::of_double(yardstick_us()))});
     grammar g;
     begin = now_us();
     duet_status status = compile(job, &g, err);
