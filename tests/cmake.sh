@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Few files know whether they become a shared library: ccache, where it is installed, compiles the others once.
+export CCACHE_DIR=$work/ccache
+launcher=$(command -v ccache || true)
 
 cat >"$work/use.c" <<'C'
 #include <runtime.h>
@@ -29,7 +32,7 @@ for shared in OFF ON; do
     prefix=$work/prefix-$shared
     if [ $shared = ON ]; then libdir=$prefix/lib headers=$prefix/headers; else libdir=lib headers=include; fi
     cmake -S . -B "$work/build-$shared" -DBUILD_SHARED_LIBS=$shared -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
-          -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" \
+          -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" ${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher} \
           -DCMAKE_INSTALL_LIBDIR="$libdir" -DCMAKE_INSTALL_INCLUDEDIR="$headers" >"$work/log"
     cmake --build "$work/build-$shared" -j"$jobs" >>"$work/log" || { tail -n 50 "$work/log"; exit 1; }
     cmake --install "$work/build-$shared" >>"$work/log"

@@ -102,10 +102,12 @@ def test_the_bits_of_a_vector_do_not_depend_on_neighbours_and_those_who_leave(st
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         leaving, asked = pool.submit(leave), pool.submit(completion, server, body)
-        for found in pool.map(lambda _: vectors(server, texts), range(8)):
-            assert found == alone
-        assert asked.result() == answer
-        ends.set()
+        try:
+            for found in pool.map(lambda _: vectors(server, texts), range(8)):
+                assert found == alone
+            assert asked.result() == answer
+        finally:
+            ends.set()
         leaving.result()
     assert server.wait_for("duet_requests_running", 0) and server.metric("duet_requests_waiting") == 0
     program = os.path.join(os.path.dirname(SERVE), "embed")
