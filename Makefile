@@ -93,8 +93,9 @@ endif
 comma := ,
 light_flags += $(if $(filter tests/main.cpp tests/test_% tests/group_% tests/fake_%,$(1)),-O0)
 test_flags   = -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
+# kernel_checks: flags for kernels with the address sanitizer (.ci/run).
 flags_of     = $(light_flags) $(if $(filter tests/%,$(1)),$(test_flags)) \
-               $(if $(filter sanitize,$(config)),$(if $(filter cpu/kernels%,$(1)),$(less_checked)))
+               $(if $(filter sanitize,$(config)),$(if $(filter cpu/kernels%,$(1)),$(kernel_checks)))
 
 # A recipe begins with the folder of its target and a short line, such as "CC models/llama.cpp"; with V=1 it shows its
 # commands instead.
@@ -104,9 +105,6 @@ Q     = $(if $(filter 1,$(V)),,@)
 # What each configuration adds to the flags, and what its programs are linked with instead. Boost.Asio has fences, which
 # g++'s sanitizer of threads does not follow. Older clang lacks the macro by which tests know the address sanitizer.
 sanitizers       = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(if $(findstring clang,$(CXX)),-D__SANITIZE_ADDRESS__=1)
-# Kernels' pointers are checked by the address sanitizer where they are used: these three checks of them take 158 of the
-# 262 s that kernels take to compile.
-less_checked     = -fno-sanitize=pointer-overflow,null,object-size
 flags_release    =
 flags_shared     = -fPIC -DDUET_NO_EMULATOR
 flags_debug      = -O0 -g -D_GLIBCXX_ASSERTIONS

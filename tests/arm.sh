@@ -41,9 +41,10 @@ bin/logits -m models/demo.gguf --ids $ids -o "$dir/x86" 2>/dev/null
 check() {
     cpu=$1 mine=$dir/$1
     shift
-    step "-cpu $cpu: kernels$([ "$every$cpu" != 5cortex-a72 ] || echo ' (left out)'), and logits with $*"
-    [ "$every$cpu" = 5cortex-a72 ] || qemu-aarch64-static -cpu $cpu $out/tests/all -tc="matmul*,quantize:*,*half conversions*,attention chunks*,kernels of experts*" -tce="$less" >"$mine.log" 2>&1 || { cat "$mine.log"; exit 1; }
-    [ ! -e "$mine.log" ] || tail -n 2 "$mine.log"
+    step "-cpu $cpu: kernels and logits with $*"
+    if [ $every != 1 ] && [ $cpu != max ]; then echo "skipped: the kernels: tests/arm.sh without sample does them" >"$mine.log"
+    else qemu-aarch64-static -cpu $cpu $out/tests/all -tc="matmul*,quantize:*,*half conversions*,attention chunks*,kernels of experts*" -tce="$less" >"$mine.log" 2>&1 || { cat "$mine.log"; exit 1; }; fi
+    tail -n 2 "$mine.log"
     for isa in neon dotprod i8mm; do
         runs=0
         for i in "$@"; do [ $i != $isa ] || runs=1; done

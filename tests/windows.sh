@@ -2,10 +2,11 @@
 # tests/windows.sh: the tree built for Windows by mingw-w64 and run under Wine: whole models and a story against what this machine computes,
 # bit for bit; paths, texts and pipes in UTF-8; the DLL; the test suite. Half a minute on 2 cores after the build, and the suite.
 #   tests/windows.sh          installs g++-mingw-w64-x86-64-posix, wine and wine64 with apt-get where they are missing; says what it skips otherwise
-#   tests/windows.sh sample   of the suite only what meets the system: files, threads, drivers, the contract; of the golden cases every fifth
+#   tests/windows.sh sample   of the suite only what meets the system: files, threads, drivers, the contract
 #   tests/windows.sh suite [FILE...]   the suite alone; only the cases of tests/test_FILE.cpp
 # WIN_CXX, WIN_CXXFLAGS: compiler (ccache x86_64-...), optimization (-O1: the bits are the same, the build takes half the time)
 # RUN, BIN, TESTS, CHAT_MODEL: this machine's programs and tests where they are built elsewhere (default ./run, bin and build/release/tests, which are built)
+# GOLDEN_EVERY=5: of the golden cases every fifth
 # DUET_TEST_DATA: folder of golden cases (default ../shared/data; without it that step is skipped, and said so)
 set -eu
 cd "$(dirname "$0")/.."
@@ -93,12 +94,11 @@ for isa in auto scalar avx2 avx512; do
 done
 
 step "golden cases: logits of every family against this machine's"
-n=0 seen=0 every=1
-[ "${1:-}" != sample ] || every=5
+n=0 seen=0
 for model in "$data"/golden/*/model.gguf; do
     [ -f "$model" ] || continue
     seen=$((seen + 1))
-    [ $((seen % every)) = 0 ] || continue
+    [ $((seen % ${GOLDEN_EVERY:-1})) = 0 ] || continue
     "$bin"/logits -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/linux" 2>/dev/null || continue
     wine $out/bin/logits.exe -m "$model" --ids-file "${model%/*}/tokens.json" -o "$dir/windows" 2>"$dir/why" || { cat "$dir/why"; exit 1; }
     cmp "$dir/linux" "$dir/windows"
