@@ -30,7 +30,7 @@
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
 ## DESTDIR=...      is put before PREFIX by install; LIBDIR=lib/x86_64-linux-gnu: where the library goes under PREFIX
 ## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
-## ALONE=1          compiles each file of the tests and of the server by itself: all take twice the time, a change of one a third
+## ALONE=1          compiles each file by itself: all take twice the time, a change of one a third
 ## V=1              shows the commands
 
 config ?= release
@@ -48,9 +48,9 @@ CXXFLAGS ?= -O3
 flags     = -std=c++20 $(CXXFLAGS) -ffp-contract=off -fno-fast-math -fvisibility=hidden -pthread -Wall -Wextra -I.
 c_flags   = -x c -std=c99 -pedantic-errors -Wall -Wextra -I.
 ldlibs    = -pthread $(if $(windows),,$(if $(filter Linux,$(shell uname)),-ldl)) $(LDLIBS)
-# g++ 12 warns about its own std::string at -O3 (GCC bug 105651), and looks for garbage in its memory for 5 to 10 % of its
-# time unless it may have 300 MB. The c++ of macOS and of some Linux is clang.
-flags    += $(if $(findstring clang,$(CXX) $(shell $(CXX) --version 2>/dev/null)),,-Wno-restrict --param ggc-min-heapsize=300000)
+# g++ 12 warns about its own std::string at -O3 (GCC bug 105651), takes a source in a group for a header, and looks for
+# garbage in its memory for 5 to 10 % of its time unless it may have 300 MB. The c++ of macOS and of some Linux is clang.
+flags    += $(if $(findstring clang,$(CXX) $(shell $(CXX) --version 2>/dev/null)),,-Wno-restrict -Wno-subobject-linkage --param ggc-min-heapsize=300000)
 
 # For Windows, by the tools of the compiler's own triple. Its stack is aligned to 16 bytes only, and g++ may spill
 # vectors of 32 bytes with moves that want 32 (GCC bug 54412): the assembler writes each as the move that wants nothing.
@@ -77,25 +77,23 @@ endif
 # model of 3 MB), for the sampler (0.96 to 1.02) and for the compiler of grammars: half a million parts take it 0.08 s,
 # with -Os 0.11, and 0.1 is promised. What nothing calls is left out of programs. An application's library has no
 # emulator, which is for tests.
+fast_files    = cpu/% $(addprefix models/,grammar_mask% pretokenizer% tokenizer% unicode%) %_fast.cpp
+medium_files  = cpu/ops% quant/% models/grammar_build% models/sampler% gpu/driver_emu%
 #
 # Tests ask the library, and tools are thin: they are compiled with little optimization, and tests with the asserts of
 # doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast. The emulator of GPUs,
 # which serves tests alone, runs 1.25 times as fast at -O2 as with -Os.
 ifneq ($(filter release shared,$(config)),)
   light_flags   = $(if $(filter tools/% tests/%,$(1)),-O1) $(if $(filter tools/serve/%,$(1)),-Os -ffunction-sections)
-  fast_files    = cpu/% $(addprefix models/,grammar_mask% pretokenizer% tokenizer% unicode%)
-  medium_files  = cpu/ops% quant/% models/grammar_build% models/sampler% gpu/driver_emu%
   size_flags    = $(if $(filter -O3,$(CXXFLAGS)),$(if $(filter tests/% tools/%,$(1)),,-ffunction-sections -fdata-sections \
                   $(if $(filter $(fast_files),$(filter-out cpu/ops%,$(1))),,$(if $(filter $(medium_files),$(filter-out quant/gunzip%,$(1))),-O2,-Os))))
   ldflags      += $(if $(windows)$(findstring macos,$(CXX)),,$(if $(filter Linux,$(shell uname)),-Wl$(comma)--gc-sections))
-  is_grouped    = $(filter 0,$(ALONE))
 endif
 comma := ,
-light_flags += $(if $(filter tests/main.cpp tests/test_% tests/group_% tests/fake_%,$(1)),-O0)
 test_flags   = -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
-# kernel_checks: flags for kernels with the address sanitizer (.ci/run).
-flags_of     = $(light_flags) $(if $(filter tests/%,$(1)),$(test_flags)) \
-               $(if $(filter sanitize,$(config)),$(if $(filter cpu/kernels%,$(1)),$(kernel_checks)))
+# kernel_checks: flags for kernels, and the emulator of GPUs' kernels, with the address sanitizer (.ci/run).
+flags_of     = $(light_flags) $(if $(filter tests/%,$(1)),$(test_flags)) $(if $(filter tests/main.cpp tests/test_% tests/group_% tests/fake_%,$(1)),-O0) \
+               $(if $(filter sanitize,$(config)),$(if $(filter cpu/kernels% gpu/driver_emu%,$(1)),$(kernel_checks)))
 
 # A recipe begins with the folder of its target and a short line, such as "CC models/llama.cpp"; with V=1 it shows its
 # commands instead.
@@ -122,18 +120,23 @@ endif
 flags   := $(flags) $(flags_$(config))
 ldflags := $(or $(ldflags_$(config)),$(ldflags))
 
-# Most of the time that a file of the tests or of the server takes goes into the same headers. So these files are compiled
-# in groups, by the letter they begin with: a source in $(BUILD) includes those of its group (66 s of one core, not 112).
-# Sanitizers compile each file by itself, and so see that it includes what it needs.
-groups      = $(test_groups) $(serve_groups)
+# Most of the time that a file takes goes into the same headers, but for kernels. So files are compiled in groups, by the
+# letter they begin with: a source in $(BUILD) includes those of its group. The library takes half the time. What is
+# compiled for speed stands alone, or in a group whose name ends in _fast. CMake compiles each file of the library by
+# itself, and `.ci/run whole` each of all, and so they see that it includes what it needs.
+groups      = $(lib_groups) $(test_groups) $(serve_groups)
 test_units  = $(wildcard tests/test_*.cpp)
 serve_units = $(filter-out tools/serve/http.cpp,$(wildcard tools/serve/*.cpp))
-ifneq ($(is_grouped),)
-  test_groups  = $(patsubst %,tests/group_%.cpp,a-c d-g h-q r-z)
-  serve_groups = $(patsubst %,tools/serve/group_%.cpp,a-l m-z)
+lib_sources = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
+ifeq ($(ALONE),0)
+  lib_units     = $(filter-out runtime.cpp runtime/commit.cpp cpu/kernels% gpu/code.cpp $(medium_files),$(lib_sources))
+  lib_groups    = $(patsubst %,%.cpp,$(addprefix models/group_,a-f g-r s t-z a-z_fast) runtime/group_a-f runtime/group_g-z gpu/group_a-z cpu/group_a-z_fast)
+  serve_groups  = $(patsubst %,tools/serve/group_%.cpp,a-l m-z)
+  test_groups   = $(patsubst %,tests/group_%.cpp,a-c d-g h-q r-z)
 endif
+named_like    = $(wildcard $(subst group_,$(if $(filter tests/%,$(1)),test_)[,$(1)]*.cpp))
+group_units   = $(filter $(test_units) $(serve_units) $(lib_units),$(call $(if $(findstring _fast,$(1)),filter,filter-out),$(fast_files),$(named_like)))
 
-lib_sources  = $(wildcard *.cpp runtime/*.cpp models/*.cpp quant/*.cpp cpu/*.cpp gpu/*.cpp)
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
 test_sources = tests/main.cpp tests/amx_emulated.cpp $(or $(test_groups),$(test_units))
 # Programs of one source: faults lets every allocation of every exported function fail once; schema_sample makes values for
@@ -141,7 +144,7 @@ test_sources = tests/main.cpp tests/amx_emulated.cpp $(or $(test_groups),$(test_
 small_tests  = test_abi faults schema_sample chat_model gpu_trace gpu_first_hour
 fuzz_names   = $(basename $(notdir $(wildcard tests/fuzz_*.cpp)))
 
-lib_objects  = $(lib_sources:%.cpp=$(BUILD)/%.o)
+lib_objects  = $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(lib_units),$(lib_sources)) $(lib_groups))
 test_objects = $(test_sources:%.cpp=$(BUILD)/%.o)
 library      = $(BUILD)/libduet.a
 
@@ -181,7 +184,7 @@ $(groups:%.cpp=$(BUILD)/%.o): $(BUILD)/%.o: $(BUILD)/%.cpp
 	$(compile)
 $(groups:%=$(BUILD)/%): $(BUILD)/%.cpp: FORCE
 	@mkdir -p $(@D)
-	@printf '#include "%s"\n' $(filter $(test_units) $(serve_units),$(wildcard $(subst group_,$(if $(filter tests/%,$*),test_)[,$*]*.cpp))) > $@.new
+	@printf '#include "%s"\n' $(call group_units,$*) > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # The old archive is removed first, because ar would keep the object of a source that is gone. Objects are appended (q):
