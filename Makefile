@@ -138,7 +138,7 @@ named_like    = $(wildcard $(subst group_,$(if $(filter tests/%,$(1)),test_)[,$(
 group_units   = $(filter $(test_units) $(serve_units) $(lib_units),$(call $(if $(findstring _fast,$(1)),filter,filter-out),$(fast_files),$(named_like)))
 
 tool_names   = $(basename $(notdir $(wildcard tools/*.cpp)))
-test_sources = tests/main.cpp tests/amx_emulated.cpp $(or $(test_groups),$(test_units))
+test_sources = tests/main.cpp tests/amx_emulated.cpp tests/vnni_emulated.cpp $(or $(test_groups),$(test_units))
 # Programs of one source: faults lets every allocation of every exported function fail once; schema_sample makes values for
 # tests/schema_check.py; chat_model writes the model that tests/test_cli_chat.py talks to; gpu_ ones are for GPU code.
 small_tests  = test_abi faults schema_sample chat_model gpu_trace gpu_first_hour

@@ -23,7 +23,7 @@ namespace duet {
 namespace {
 
 struct cpu_features {
-    bool avx2 = false, avx512 = false, amx = false, bf16 = false, amx_bf16 = false;
+    bool avx2 = false, avxvnni = false, avx512 = false, amx = false, bf16 = false, amx_bf16 = false;
     bool neon = true, dotprod = false, i8mm = false;  // every 64-bit ARM has NEON
 };
 
@@ -57,7 +57,9 @@ cpu_features ask_cpu() {
     // AVX512_FP16. The mitigation of gather data sampling slows gathers down on Intel's processors before the first one
     // that has it (linux:Documentation/admin-guide/hw-vuln/gather_data_sampling.rst). AMD's were not measured.
     fast_gathers = d >> 23 & 1;
-    f.bf16 = f.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);  // AVX512_BF16
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return f;
+    f.avxvnni = f.avx2 && (a >> 4 & 1);
+    f.bf16 = f.avx512 && (a >> 5 & 1);  // AVX512_BF16
     f.amx_bf16 = f.amx && f.bf16 && has_tiles_bf16;
     return f;
 }
@@ -90,7 +92,7 @@ struct isa_list {
     int n = 0;
 
     void add(const char* name, const cpu_kernels& vectors, std::initializer_list<const format_table*> formats,
-             const amx_table* amx = nullptr, const fast_table* with_fast = nullptr) {
+             const tile_table* tiles = nullptr, const fast_table* with_fast = nullptr) {
         cpu_kernels& k = table[n];
         k = vectors;
         k.name = name;
@@ -99,7 +101,7 @@ struct isa_list {
             for (const format_table* part : formats)
                 if (part->formats[i].run) k.formats[i] = part->formats[i];
         }
-        if (amx) (amx_table&)k = *amx;
+        if (tiles) (tile_table&)k = *tiles;
         fast[n] = k;
         if (with_fast) (fast_table&)fast[n] = *with_fast;
         n++;
@@ -110,8 +112,8 @@ struct isa_list {
 #define FORMATS(...) {__VA_ARGS__}
 #if defined(__x86_64__)
         const cpu_features f = ask_cpu();
-#define ISA_X86(name, feature, vectors, formats, amx, fast_feature, fast_table)                                        \
-    if (f.feature) add(#name, vectors, formats, amx, f.fast_feature ? fast_table : nullptr);
+#define ISA_X86(name, feature, vectors, formats, tiles, fast_feature, fast_table)                                      \
+    if (f.feature) add(#name, vectors, formats, tiles, f.fast_feature ? fast_table : nullptr);
 #elif defined(__aarch64__)
         const cpu_features f = ask_cpu();
 #define ISA_ARM(name, feature, vectors, formats)                                                                       \

@@ -99,8 +99,8 @@ struct stream_fetch {
     }
 };
 
-// How one format's rows are unpacked into tiles (cpu/simd/unpack_tile.inc). AMX's kernels use these fields, and depend
-// on the format through nothing else.
+// How one format's rows are unpacked into tiles (cpu/simd/unpack_tile.inc). The kernels of AMX and AVX-VNNI use these
+// fields, and depend on the format through nothing else.
 struct tile_source {
     // Unpacks n_blocks blocks of 32 of unit i_unit (256 weights) of the rows from r0 on, and does a part of `fetch` for
     // each block.
@@ -182,9 +182,11 @@ struct state_args {
     state_rule rule;
 };
 
-// The functions of AMX; null: none.
-struct amx_table {
+// Matmuls by the tiles of any format, on units that the format's own code does not use; null: none. AVX-VNNI has one
+// for the way tiles.
+struct tile_table {
     void (*matmul_amx)(const matmul_args& args, const tile_source& tile);
+    void (*matmul_vnni)(const matmul_args& args, const tile_source& tile);
 };
 // The functions of mode fast; null: none.
 struct fast_table {
@@ -193,7 +195,7 @@ struct fast_table {
     void (*round_row)(const float* x, int n, uint16_t* y);  // writes n values, then zeros up to a multiple of 32
 };
 
-struct cpu_kernels : amx_table, fast_table {
+struct cpu_kernels : tile_table, fast_table {
     const char* name;                                                                      // "avx512"
     format_kernel formats[kMaxTypeId];                                                     // by type id
     void (*quantize)(const float* x, int n, int8_t* q, float* d, float* t, int16_t* s16);  // n % 32 == 0
@@ -232,6 +234,8 @@ inline void cache_to_float(const int8_t* codes, const float* scale, bool is_key,
 inline void run_matmul(const cpu_kernels& kernels, int32_t type, const matmul_args& args) {
     if (args.way == matmul_way::amx) return kernels.matmul_amx(args, *kernels.formats[type].tile);
     if (args.way == matmul_way::rounded) return kernels.matmul_rounded(args);
+    if (args.way == matmul_way::tiles && kernels.matmul_vnni)
+        return kernels.matmul_vnni(args, *kernels.formats[type].tile);
     kernels.formats[type].run(args);
 }
 
@@ -265,7 +269,7 @@ void avx512_panels(const matmul_args& m, const tile_source& source);
 extern const cpu_kernels kAvx512Vectors, kAvx2Vectors, kNeonVectors, kDotprodVectors, kI8mmVectors;
 extern const format_table kAvx512Small, kAvx512Large, kAvx512Grids, kAvx2Formats, kNeonFormats, kDotprodFormats,
     kI8mmFormats;
-extern const amx_table kAmx;
+extern const tile_table kAmx, kAvxVnni;
 extern const fast_table kAvx512Fast, kAmxFast;
 
 }  // namespace duet

@@ -2,13 +2,7 @@
 // Main path: cpu/ops.cpp -> cpu/kernels.h -> [cpu/kernels_amx.cpp] -> cpu/simd/kernels_simd.inc
 // On Windows it is not taken (cpu/dispatch.cpp), and g++ 12's header cuts strides to the 32 bits that long has there.
 #if defined(__x86_64__) && (!defined(_WIN32) || defined(DUET_AMX_EMULATED))
-#if defined(DUET_AMX_EMULATED)  // tests/amx_emulated.cpp
-#define DUET_ISA amx_emulated
-#define kAmx     kAmxEmulated
-#define kAmxFast kAmxEmulatedFast
-#else
-#define DUET_ISA amx_tiles
-#endif
+#define DUET_ISA    amx_tiles
 #define DUET_TARGET "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16"
 #define DUET_LANES  16
 #define DUET_AMX
@@ -16,15 +10,8 @@
 
 namespace duet {
 
-extern const amx_table kAmx;
-extern const fast_table kAmxFast;
-#if defined(DUET_AMX_EMULATED)
-constinit const amx_table kAmx = {amx_emulated::matmul_amx};
-constinit const fast_table kAmxFast = amx_emulated::make_fast<amx_emulated::amx_product>();
-#else
-constinit const amx_table kAmx = {amx_tiles::matmul_amx};
+constinit const tile_table kAmx = {amx_tiles::matmul_amx, nullptr};
 constinit const fast_table kAmxFast = amx_tiles::make_fast<amx_tiles::amx_product>();
-#endif
 
 }  // namespace duet
 #endif

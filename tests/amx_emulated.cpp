@@ -85,6 +85,9 @@ void tile_dot_bf16(int c, int a, int b) {
 }  // namespace
 
 #define DUET_AMX_EMULATED
+#define kAmx                          kAmxEmulated
+#define kAmxFast                      kAmxEmulatedFast
+#define amx_tiles                     amx_emulated
 #define DUET_TILE_LOAD(t, p, stride)  tile_move(t, nullptr, p, stride)
 #define DUET_TILE_STORE(t, p, stride) tile_move(t, p, nullptr, stride)
 #define DUET_TILE_ZERO(t)             memset(g_tiles[t].byte, 0, sizeof g_tiles[t].byte)

@@ -33,7 +33,7 @@ awk -v added=$made/types.def '/^QUANT_TYPE/ && !/^QUANT_TYPE\((q4_0|q8_0|q4_K|q5
 cmp -s "$work/changed" "$work/quant/types.def" || cp "$work/changed" "$work/quant/types.def"
 
 cat > "$work/Makefile" <<'END'
-sources = $(wildcard quant/*.cpp cpu/*.cpp gpu/*.cpp) models/layout.cpp models/os_posix.cpp models/status.cpp runtime/self_test_cases.cpp tests/amx_emulated.cpp main.cpp
+sources = $(wildcard quant/*.cpp cpu/*.cpp gpu/*.cpp) models/layout.cpp models/os_posix.cpp models/status.cpp runtime/self_test_cases.cpp tests/amx_emulated.cpp tests/vnni_emulated.cpp main.cpp
 flags   = -std=c++20 -O1 -ffp-contract=off -pthread -Wall -Wextra -Werror -Wno-restrict -Wno-unused-function -I.
 run: $(sources:.cpp=.o)
 	$(CXX) -o $@ $^ -pthread -ldl

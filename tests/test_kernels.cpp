@@ -21,7 +21,8 @@ using namespace duet;
 
 #if defined(__x86_64__)
 namespace duet {
-extern const amx_table kAmxEmulated;  // tests/amx_emulated.cpp
+extern const tile_table kAmxEmulated;      // tests/amx_emulated.cpp
+extern const tile_table kAvxVnniEmulated;  // tests/vnni_emulated.cpp
 extern const fast_table kAmxEmulatedFast;
 }  // namespace duet
 #endif
@@ -37,12 +38,23 @@ const cpu_kernels* amx_emulated(bool fast) {
     cpu_kernels& k = tables[fast];
     k = *avx512;
     k.name = "amx (emulated)";
-    k.matmul_amx = kAmxEmulated.matmul_amx;
+    (tile_table&)k = kAmxEmulated;
     if (fast) {
         k.matmul_rounded = kAmxEmulatedFast.matmul_rounded;
         k.rounded_types = kAmxEmulatedFast.rounded_types;
         k.round_row = kAmxEmulatedFast.round_row;
     }
+    return &k;
+}
+
+// Returns this machine's AVX2 kernels with the instruction of AVX-VNNI as plain code, or null without AVX2.
+const cpu_kernels* vnni_emulated() {
+    static cpu_kernels k;
+    const cpu_kernels* avx2 = find_cpu_kernels("avx2");
+    if (!avx2) return nullptr;
+    k = *avx2;
+    k.name = "avxvnni (emulated)";
+    (tile_table&)k = kAvxVnniEmulated;
     return &k;
 }
 #endif
@@ -53,6 +65,7 @@ std::vector<const cpu_kernels*> vector_kernels() {
         if (std::string(k->name) != "scalar") all.push_back(k);
 #if defined(__x86_64__)
     if (const cpu_kernels* k = amx_emulated(false)) all.push_back(k);
+    if (const cpu_kernels* k = vnni_emulated()) all.push_back(k);
 #endif
     return all;
 }
@@ -150,7 +163,8 @@ void check_ways(const cpu_kernels& k, int32_t type, const std::vector<uint8_t>& 
     for (int i = 0; i < ways.n + alone.n; i++) {
         const matmul_way way = i < ways.n ? ways.way[i] : alone.way[i - ways.n];
         if (i >= ways.n && ways.has(way)) continue;
-        if (k.matmul_amx && way != matmul_way::amx) continue;  // the table without AMX has the same code
+        // the tables without AMX and AVX-VNNI have the same code
+        if ((k.matmul_amx && way != matmul_way::amx) || (k.matmul_vnni && way != matmul_way::tiles)) continue;
         INFO(std::string(k.name), " way ", (int)way);
         const auto got = matmul_result(k, type, w, n_rows, n_in, a, way);
         CHECK(memcmp(want.data(), got.data(), want.size() * 4) == 0);

@@ -12,7 +12,7 @@ using namespace duet;
 
 namespace duet {
 #if defined(__x86_64__)
-extern const amx_table kAmxEmulated;  // tests/amx_emulated.cpp
+extern const tile_table kAmxEmulated, kAvxVnniEmulated;  // tests/amx_emulated.cpp, tests/vnni_emulated.cpp
 #endif
 }  // namespace duet
 
@@ -95,7 +95,12 @@ int main() {
     if (const cpu_kernels* avx512 = find_cpu_kernels("avx512")) {
         tables.push_back(*avx512);
         tables.back().name = "amx (emulated)";
-        tables.back().matmul_amx = kAmxEmulated.matmul_amx;
+        (tile_table&)tables.back() = kAmxEmulated;
+    }
+    if (const cpu_kernels* avx2 = find_cpu_kernels("avx2")) {
+        tables.push_back(*avx2);
+        tables.back().name = "avxvnni (emulated)";
+        (tile_table&)tables.back() = kAvxVnniEmulated;
     }
 #endif
     std::string names;
