@@ -30,7 +30,7 @@
 ## GPU_TARGETS=...  native (default), none, all, or a list as "sm_90 gfx1100"
 ## DESTDIR=...      is put before PREFIX by install; LIBDIR=lib/x86_64-linux-gnu: where the library goes under PREFIX
 ## DUET_TEST_DATA=  folder of large test data, ../shared/data by default; without it some tests say what they skip
-## ALONE=1          compiles each file by itself: all take twice the time, a change of one a third
+## ALONE=1          compiles each file by itself: all take up to twice the time, a change of one less
 ## V=1              shows the commands
 
 config ?= release
@@ -79,7 +79,7 @@ endif
 # emulator, which is for tests.
 fast_files    = cpu/% $(addprefix models/,grammar_mask% pretokenizer% tokenizer% unicode%) %_fast.cpp
 medium_files  = cpu/ops% quant/% models/grammar_build% models/sampler% gpu/driver_emu%
-#
+
 # Tests ask the library, and tools are thin: they are compiled with little optimization, and tests with the asserts of
 # doctest that compile faster. All tests together take 40 % of the time at -O3 and run as fast. The emulator of GPUs,
 # which serves tests alone, runs 1.25 times as fast at -O2 as with -Os.
@@ -121,9 +121,10 @@ flags   := $(flags) $(flags_$(config))
 ldflags := $(or $(ldflags_$(config)),$(ldflags))
 
 # Most of the time that a file takes goes into the same headers, but for kernels. So files are compiled in groups, by the
-# letter they begin with: a source in $(BUILD) includes those of its group. The library takes half the time. What is
-# compiled for speed stands alone, or in a group whose name ends in _fast. CMake compiles each file of the library by
-# itself, and `.ci/run whole` each of all, and so they see that it includes what it needs.
+# letter they begin with: a source in $(BUILD) includes those of its group, which takes half the time. Kernels stand
+# alone, and files with flags of their own; others that are compiled for speed are in the groups whose names end in
+# _fast. CMake compiles each file of the library by itself, and `.ci/run whole` each of all: so they see that it
+# includes what it needs.
 groups      = $(lib_groups) $(test_groups) $(serve_groups)
 test_units  = $(wildcard tests/test_*.cpp)
 serve_units = $(filter-out tools/serve/http.cpp,$(wildcard tools/serve/*.cpp))

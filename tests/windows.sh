@@ -82,7 +82,7 @@ done
 step "logits of demo.gguf: every instruction set, in one piece and one by one"
 ids=1,300,337,374,411,448,485,522,559,596,633,670,307,344,381,418
 "$bin"/logits -m models/demo.gguf --ids $ids -o "$dir/linux" 2>/dev/null
-for isa in auto scalar avx2 avx512; do
+for isa in auto scalar avx2 avxvnni avx512; do
     for chunk in 512 1; do
         if wine $out/bin/logits.exe -m models/demo.gguf --ids $ids --cpu-isa $isa --chunk $chunk -o "$dir/windows" 2>"$dir/why"; then
             cmp "$dir/linux" "$dir/windows"
