@@ -72,10 +72,7 @@ bool graph_builder::fail_with(duet_status code, const std::string& message) {
 
 bool graph_builder::wrong(const char* suffix, const char* format, ...) {
     char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DUET_PRINT_ARGS(text, format);
     return fail_with(DUET_ERR_FORMAT, key(suffix) + ": " + text);
 }
 

@@ -64,10 +64,7 @@ struct gguf_joiner {
     [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status part_error(size_t i_part, const char* what, const char* rule,
                                                                    ...) const {
         char text[700];
-        va_list args;
-        va_start(args, rule);
-        vsnprintf(text, sizeof text, rule, args);
-        va_end(args);
+        DUET_PRINT_ARGS(text, rule);
         return fail(err, DUET_ERR_FORMAT, "%s: %s: %s", paths[i_part].c_str(), what, text);
     }
 

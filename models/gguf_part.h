@@ -53,10 +53,7 @@ struct gguf_part {
 
     [[gnu::format(DUET_PRINTF_FORM, 3, 4)]] duet_status bad(uint64_t offset, const char* rule, ...) const {
         char text[700];
-        va_list args;
-        va_start(args, rule);
-        vsnprintf(text, sizeof text, rule, args);
-        va_end(args);
+        DUET_PRINT_ARGS(text, rule);
         const std::string element = i_element < 0 ? "" : "[" + std::to_string(i_element) + "]";
         return fail(err, DUET_ERR_FORMAT, "%s: %s%s: at byte %llu: %s", path.c_str(), what.c_str(), element.c_str(),
                     (unsigned long long)offset, text);

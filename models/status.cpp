@@ -3,16 +3,12 @@
 #include "status.h"
 
 #include <algorithm>
-#include <cstdarg>
 
 namespace duet {
 
 duet_status fail(error_text& err, duet_status code, const char* format, ...) {
     char buffer[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(buffer, sizeof buffer, format, args);
-    va_end(args);
+    DUET_PRINT_ARGS(buffer, format);
     err.text = buffer;
     return code;
 }

@@ -36,6 +36,13 @@ std::string printable_path(std::string_view path);  // of 300 bytes
 // Says whether the list, words with one space between them, has the word.
 bool has_word(std::string_view list, std::string_view word);
 
+// Prints the arguments of a function with "..." (printf form) to the array `text`.
+#define DUET_PRINT_ARGS(text, format)                                                                                  \
+    va_list args_;                                                                                                     \
+    va_start(args_, format);                                                                                           \
+    vsnprintf(text, sizeof text, format, args_);                                                                       \
+    va_end(args_)
+
 #define DUET_TRY(call)                                                                                                 \
     do {                                                                                                               \
         if (duet_status try_status_ = (call); try_status_ != DUET_OK) return try_status_;                              \

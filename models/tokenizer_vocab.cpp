@@ -20,10 +20,7 @@ constexpr size_t kMaxTokenBytes = 1024;  // The time that a text takes may grow 
 [[gnu::format(DUET_PRINTF_FORM, 4, 5)]] duet_status bad_key(const gguf_file& file, const gguf_kv& kv, error_text& err,
                                                             const char* rule, ...) {
     char text[600];
-    va_list args;
-    va_start(args, rule);
-    vsnprintf(text, sizeof text, rule, args);
-    va_end(args);
+    DUET_PRINT_ARGS(text, rule);
     return fail(err, DUET_ERR_FORMAT, "%s: %s: at byte %llu: %s", file.path.c_str(), printable(kv.key).c_str(),
                 (unsigned long long)kv.offset, text);
 }
