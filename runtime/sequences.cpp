@@ -24,15 +24,15 @@ duet_status check_sequence(duet_session& s, const char* call, int32_t seq) {
 
 void change_content(duet_session& s, int32_t seq) noexcept { s.content[(size_t)seq] = ++s.n_contents; }
 
-void clear_sequence(duet_session& s, int32_t seq) noexcept {
-    for (size_t g = 0; g < s.pools.size(); g++) {
-        for (int32_t page : s.pages[g][(size_t)seq]) s.pools[g].release(page);
-        s.pages[g][(size_t)seq].clear();
-    }
-    s.length[(size_t)seq] = 0;
-    s.ids[(size_t)seq].clear();
+// Goes back to a position that nothing forbids.
+static void shorten(duet_session& s, int32_t seq, int32_t n_tok) noexcept {
+    s.length[(size_t)seq] = n_tok;
+    drop_unused(s, seq);
+    s.ids[(size_t)seq].resize((size_t)n_tok);
     change_content(s, seq);
 }
+
+void clear_sequence(duet_session& s, int32_t seq) noexcept { shorten(s, seq, 0); }
 
 void release_unseen(duet_session& s, int32_t seq, int32_t from) noexcept {
     for (size_t g = 0; g < s.pools.size(); g++) {
@@ -107,14 +107,6 @@ int32_t given_back(const duet_session& s, int32_t seq, int32_t n_tok) noexcept {
     return -1;
 }
 
-// Goes back to a position that nothing forbids.
-void shorten(duet_session& s, int32_t seq, int32_t n_tok) noexcept {
-    s.length[(size_t)seq] = n_tok;
-    drop_unused(s, seq);
-    s.ids[(size_t)seq].resize((size_t)n_tok);
-    change_content(s, seq);
-}
-
 }  // namespace
 
 duet_status trim_sequence(duet_session& s, int32_t seq, int32_t n_tok) {
@@ -145,10 +137,9 @@ int32_t reuse_sequence(duet_session& s, int32_t seq, const int32_t* ids, size_t 
     while (n < n_max && held[n] == ids[n]) n++;
     if (n == held.size()) return (int32_t)n;
     // Where windows forbid a position, they forbid every earlier one, too.
-    const bool can_go_back = n > 0 && !s.limits.n_state_slots && given_back(s, seq, (int32_t)n) < 0;
-    if (can_go_back) shorten(s, seq, (int32_t)n);
-    else clear_sequence(s, seq);
-    return can_go_back ? (int32_t)n : 0;
+    if (s.limits.n_state_slots || given_back(s, seq, (int32_t)n) >= 0) n = 0;
+    shorten(s, seq, (int32_t)n);
+    return (int32_t)n;
 }
 
 duet_status copy_sequence(duet_session& s, int32_t src, int32_t dst) {
