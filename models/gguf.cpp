@@ -6,6 +6,8 @@
 #include "gguf_part.h"
 #include "unicode.h"
 
+#include <charconv>
+
 namespace duet {
 
 namespace {
@@ -22,21 +24,14 @@ struct gguf_part_name {
     }
 };
 bool gguf_split_name(const std::string& path, gguf_part_name* out) {
-    auto digits = [&](size_t at) {
-        uint32_t n = 0;
-        for (size_t i = at; i < at + 5; i++) {
-            if (!is_digit(path[i])) return UINT32_MAX;
-            n = n * 10 + (uint32_t)(path[i] - '0');
-        }
-        return n;
+    const auto read_digits = [&](size_t at, uint32_t* n) {  // five of them
+        return std::from_chars(&path[at], &path[at] + 5, *n).ptr == &path[at] + 5;
     };
     const size_t at = path.rfind("-of-");
     if (at == std::string::npos || at < 6 || at + 9 > path.size() || path[at - 6] != '-') return false;
-    out->no = digits(at - 5);
-    out->count = digits(at + 4);
     out->before = path.substr(0, at - 5);
     out->after = path.substr(at + 9);
-    return out->no != UINT32_MAX && out->count != UINT32_MAX && out->after.find('/') == std::string::npos;
+    return read_digits(at - 5, &out->no) && read_digits(at + 4, &out->count) && out->after.find('/') == out->after.npos;
 }
 
 }  // namespace
