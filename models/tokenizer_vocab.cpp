@@ -268,24 +268,18 @@ duet_status vocabulary::load_ids(const gguf_file& file, error_text& err) {
 
     bool is_bos_named = bos >= 0, is_eos_named = eos >= 0;
     // Some kinds of files leave out these ids.
-    auto fall_back = [&](int32_t* id, int32_t usual, token_type type) {
-        bool is_usual = *id < 0 && usual < n_tokens();
+    auto fall_back = [&](vocab_kind of, int32_t* id, int32_t usual, token_type type) {
+        bool is_usual = kind == of && *id < 0 && usual < n_tokens();
         if (is_usual && (is_from_types_ ? types[usual] == type : spellings[usual].starts_with('<'))) *id = usual;
     };
-    if (kind == vocab_kind::spm) {
-        fall_back(&bos, 1, kTokenControl);
-        fall_back(&eos, 2, kTokenControl);
-        fall_back(&unk, 0, kTokenUnknown);
-    }
-    if (kind == vocab_kind::unigram) {
-        fall_back(&eos, 1, kTokenControl);
-        fall_back(&unk, 2, kTokenUnknown);
-    }
-    if (kind == vocab_kind::wordpiece) {
-        fall_back(&bos, 101, kTokenControl);
-        fall_back(&sep, 102, kTokenControl);
-        fall_back(&unk, 100, kTokenControl);
-    }
+    fall_back(vocab_kind::spm, &bos, 1, kTokenControl);
+    fall_back(vocab_kind::spm, &eos, 2, kTokenControl);
+    fall_back(vocab_kind::spm, &unk, 0, kTokenUnknown);
+    fall_back(vocab_kind::unigram, &eos, 1, kTokenControl);
+    fall_back(vocab_kind::unigram, &unk, 2, kTokenUnknown);
+    fall_back(vocab_kind::wordpiece, &bos, 101, kTokenControl);
+    fall_back(vocab_kind::wordpiece, &sep, 102, kTokenControl);
+    fall_back(vocab_kind::wordpiece, &unk, 100, kTokenControl);
     // A token that the file names is no text, even where the file has no types.
     if (!is_from_types_)
         for (int32_t id : {bos, eos, sep, unk})
