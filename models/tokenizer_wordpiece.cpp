@@ -20,9 +20,7 @@ bool is_wordpiece_cjk(uint32_t cp) {
 }
 
 bool is_wordpiece_punctuation(uint32_t cp, uint32_t bits) {
-    bool is_ascii =
-        (cp >= 33 && cp <= 47) || (cp >= 58 && cp <= 64) || (cp >= 91 && cp <= 96) || (cp >= 123 && cp <= 126);
-    return is_ascii || (bits & kUniP);
+    return (cp > ' ' && cp < 0x7f && !is_letter_or_digit((char)cp)) || (bits & kUniP);
 }
 
 }  // namespace
