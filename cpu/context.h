@@ -92,8 +92,7 @@ struct cpu_context {
     thread_pool pool;
     aligned_memory buffers, cache, states, act, panels, gathered, split, rope, scratch;
     route_lists routes;
-    std::vector<seq_rows> by_seq;       // the batch's rows by sequence, for ops with recurrent state
-    std::vector<uint8_t*> group_pages;  // first page of each group
+    std::vector<seq_rows> by_seq;  // the batch's rows by sequence, for ops with recurrent state
     // For each thread, the number of the matmul that last used its scratch, and its way; a cache line apart.
     std::vector<uint64_t> scratch_user;
     uint64_t n_matmuls = 0;                 // the number of the latest matmul
@@ -126,10 +125,7 @@ struct cpu_context {
     float* column(const view& v, int i, int j) const { return head(v, i, j / v.head_dim) + j % v.head_dim; }
     const weight& weight_of(weight_id w) const { return graph.weights[(size_t)w]; }
     const float* vector_of(weight_id w) const { return w < 0 ? nullptr : (const float*)weight_of(w).data; }
-    uint8_t* page(int group, int index) const {
-        return (group == kStates ? (uint8_t*)states.data : group_pages[(size_t)group]) +
-               (size_t)index * layout.page_size(group);
-    }
+    uint8_t* page(int group, int index) const { return layout.page(cache.data, states.data, group, index); }
     uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * layout.thread_bytes; }
 
     act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, layout.act_codes, layout.max_in, n_tok); }

@@ -383,11 +383,6 @@ duet_status cpu_create(const model_graph& g, const exec_limits& limits, int32_t 
                     "no memory for a session: cache %llu MB, work buffers %llu MB; lower the context or the batch",
                     (unsigned long long)c->layout.cache_bytes >> 20,
                     (unsigned long long)c->layout.work_bytes(n_threads) >> 20);
-    uint8_t* at = (uint8_t*)c->cache.data;
-    for (size_t i = 0; i < g.groups.size(); i++) {
-        c->group_pages.push_back(at);
-        at += c->layout.page_bytes[i] * (size_t)limits.n_pages[i];
-    }
     prepare(*c);
     c->times_ways = !isa || strcmp(isa, "auto") == 0;
     c->scratch_user.assign((size_t)n_threads * 8, 0);

@@ -100,9 +100,8 @@ struct gpu_context {
     bool is_running = false;           // Nobody has waited for the batch yet: its launches may still read the staging.
     std::vector<const float*> angles;  // per rope table, on the device
     uint8_t* crossing = nullptr;       // pinned: rows on their way to or from another executor
-    std::vector<uint8_t*> group_pages;
-    std::vector<uint8_t*> host_rows;  // pinned memory for each buffer that is read back
-    std::vector<uint8_t> is_read;     // per buffer: this batch's rows have arrived
+    std::vector<uint8_t*> host_rows;   // pinned memory for each buffer that is read back
+    std::vector<uint8_t> is_read;      // per buffer: this batch's rows have arrived
     int32_t n_wanted = 0;
     std::vector<gpu_step> steps, steps_of_few;  // of one token, and of more, without norms
     uint32_t* counters = nullptr;               // blocks that are done; zeros between launches

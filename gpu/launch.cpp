@@ -203,11 +203,6 @@ duet_status allocate_session(gpu_context& c, const exec_memory& need, error_text
     DUET_TRY(alloc(need.cache_bytes, &c.cache));
     DUET_TRY(alloc(need.state_bytes, &c.states));
     DUET_TRY(c.driver->alloc_host(c.device, c.layout.input_bytes(), (void**)&c.staging, err));
-    uint8_t* at = c.cache;
-    for (size_t i = 0; i < c.graph.groups.size(); i++) {
-        c.group_pages.push_back(at);
-        at += c.layout.common.page_bytes[i] * (size_t)c.limits.n_pages[i];
-    }
     c.host_rows.assign(c.graph.buffers.size(), nullptr);
     for (int32_t b : rows_read_back(c.graph))
         DUET_TRY(c.driver->alloc_host(c.device, c.size_of_rows((size_t)b, c.limits.max_wanted),
@@ -395,8 +390,7 @@ duet_status put_bytes(gpu_context& c, void* to, const void* from, uint64_t n_byt
 }
 
 std::span<uint8_t> gpu_page(const gpu_context& c, int32_t group, int32_t page) {
-    const size_t n_bytes = c.layout.common.page_size(group);
-    return {(group == kStates ? c.states : c.group_pages[(size_t)group]) + (size_t)page * n_bytes, n_bytes};
+    return {c.layout.common.page(c.cache, c.states, group, page), c.layout.common.page_size(group)};
 }
 
 void fill_batch(gpu_context& c) {

@@ -22,8 +22,8 @@ cache_args cache_of(const gpu_context& c, int32_t index) {
     const cache_layer& layer = c.graph.caches[(size_t)index];
     const layer_place& place = c.layout.common.places[(size_t)index];
     const size_t group = (size_t)layer.group;
-    return cache_args({c.group_pages[group] + place.offset, c.inputs, c.page_start[group], c.pos,
-                       c.layout.common.page_bytes[group], place.k_bytes, place.v_bytes, c.limits.cache_type,
+    return cache_args({c.cache + c.layout.common.group_offset[group] + place.offset, c.inputs, c.page_start[group],
+                       c.pos, c.layout.common.page_bytes[group], place.k_bytes, place.v_bytes, c.limits.cache_type,
                        layer.n_kv_heads, layer.k_dim, layer.v_dim, layer.v_in_k, 0});
 }
 

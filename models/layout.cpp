@@ -29,7 +29,10 @@ layout make_layout(const model_graph& g, const exec_limits& limits) {
         at += round_up((p.k_bytes + p.v_bytes) * (size_t)c.n_kv_heads, 64);
         l.places.push_back(p);
     }
-    for (size_t i = 0; i < g.groups.size(); i++) l.cache_bytes += l.page_bytes[i] * (size_t)limits.n_pages[i];
+    for (size_t i = 0; i < g.groups.size(); i++) {
+        l.group_offset.push_back(l.cache_bytes);
+        l.cache_bytes += l.page_bytes[i] * (size_t)limits.n_pages[i];
+    }
     for (const state_layer& s : g.states) {
         l.state_offset.push_back(l.state_floats);
         l.state_floats += round_up((size_t)s.n_floats, kFloatsPerLine);
