@@ -129,9 +129,6 @@ struct cpu_context {
     uint8_t* thread_scratch(int t) const { return (uint8_t*)scratch.data + (size_t)t * layout.thread_bytes; }
 
     act_matrix acts(int n_tok) const { return act_arrays((uint8_t*)act.data, layout.act_codes, layout.max_in, n_tok); }
-    const std::vector<double>& rope_freq(int32_t table) const {
-        return graph.ropes[(size_t)table].of_context(limits.n_ctx);
-    }
     float* state(int32_t slot, int32_t layer) const {
         return (float*)states.data + (size_t)slot * layout.state_floats + layout.state_offset[(size_t)layer];
     }

@@ -206,7 +206,7 @@ void run_matmuls(cpu_context& c, const op* ops, int n, bool reuse) {
 void make_angles(cpu_context& c) {
     for (size_t t = 0; t < c.graph.ropes.size(); t++) {
         const rope_table& table = c.graph.ropes[t];
-        const std::vector<double>& freq = c.rope_freq((int32_t)t);
+        const std::vector<double>& freq = table.of_context(c.limits.n_ctx);
         const size_t n = freq.size();
         for_rows(c, c.batch->n_tok, n * 128, [&](int i) {
             float* at = (float*)c.rope.data + c.layout.rope_offset[t] + (size_t)i * n * 2;
