@@ -50,12 +50,6 @@ template <class Range, size_t kCount> const Range* find_range(const Range (&tabl
     return range != table && cp <= range[-1].last ? range - 1 : nullptr;
 }
 
-bool is_white_space(uint32_t cp) {
-    return (cp >= 9 && cp <= 13) || cp == ' ' || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
-           cp == 0x3000;
-}
-
 constexpr uint32_t kHangulS = 0xac00, kHangulL = 0x1100, kHangulV = 0x1161, kHangulT = 0x11a7;
 constexpr uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28;
 
@@ -191,11 +185,13 @@ bool utf8_is_cut(std::string_view text) {
 }
 
 uint32_t unicode_bits(uint32_t cp) {
-    if (cp < kDirect) return 1u << kDirectCategories[cp] | (is_white_space(cp) ? (uint32_t)kUniSpace : 0u);
+    const auto with_space = [cp](uint32_t bits) {  // White_Space: the separators, and six control characters
+        return bits & kUniZ || (cp >= 9 && cp <= 13) || cp == 0x85 ? bits | kUniSpace : bits;
+    };
+    if (cp < kDirect) return with_space(1u << kDirectCategories[cp]);
     if (cp >= kInvalidByte) return kUniCn;
     const uint32_t* run = std::upper_bound(kCategoryRuns, std::end(kCategoryRuns), cp << 5 | 31);
-    uint32_t bits = 1u << (run[-1] & 31) | (cp == 0x3000 ? (uint32_t)kUniSpace : 0u);
-    return bits | (find_range(kHanRanges, cp) ? (uint32_t)kUniHan : 0u);
+    return with_space(1u << (run[-1] & 31)) | (find_range(kHanRanges, cp) ? (uint32_t)kUniHan : 0u);
 }
 
 template <size_t kCount> static bool map_case(const case_range (&table)[kCount], uint32_t* cp) {

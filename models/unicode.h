@@ -16,7 +16,7 @@ enum unicode_bit : uint32_t {
     kUniMn = 1u << 5, kUniM = 0xe0u,
     kUniNd = 1u << 8, kUniN = 0x700u,
     kUniPc = 1u << 11, kUniP = 0x3f800u,
-    kUniS = 0x3c0000u,
+    kUniS = 0x3c0000u, kUniZ = 0x1c00000u,
     kUniCc = 1u << 25, kUniCf = 1u << 26, kUniCo = 1u << 28, kUniCn = 1u << 29,
     kUniHan = 1u << 30,   // script Han
     kUniSpace = 1u << 31, // White_Space
