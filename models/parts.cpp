@@ -91,19 +91,16 @@ weight_id norm_bias(graph_builder& g, int32_t layer, const std::string& name, in
 }
 
 void head_norms_part(graph_builder& g, int32_t layer, view heads, const char* name, head_norms kind) {
-    const std::string full = std::string(name) + ".weight";
-    const int32_t d = heads.head_dim;
     if (kind == head_norms::none) return;
-    if (kind == head_norms::whole || kind == head_norms::whole_optional) {
-        const view row{heads.buffer, heads.offset, 1, heads.width(), heads.width()};
-        const weight_id w = g.block_tensor(layer, full, kind == head_norms::whole, row.width());
-        if (w >= 0) g.norm(layer, row, row, w, norm_bias(g, layer, name, row.width()));
-    } else {
-        const bool is_own = kind == head_norms::own_weights;
-        const bool is_optional = is_own || kind == head_norms::per_head_optional;
-        const weight_id w = g.block_tensor(layer, full, !is_optional, d, is_own ? heads.n_heads : 1);
-        if (w >= 0) g.norm(layer, heads, heads, w).w_stride = is_own ? d : 0;
-    }
+    const bool is_whole = kind == head_norms::whole || kind == head_norms::whole_optional,
+               is_own = kind == head_norms::own_weights,
+               is_optional = is_own || kind == head_norms::per_head_optional || kind == head_norms::whole_optional;
+    const view rows = is_whole ? g.heads(heads, 1, heads.width()) : heads;
+    const weight_id w =
+        g.block_tensor(layer, std::string(name) + ".weight", !is_optional, rows.head_dim, is_own ? heads.n_heads : 1);
+    if (w < 0) return;
+    const weight_id b = is_whole ? norm_bias(g, layer, name, rows.width()) : -1;
+    g.norm(layer, rows, rows, w, b).w_stride = is_own ? rows.head_dim : 0;
 }
 
 }  // namespace
