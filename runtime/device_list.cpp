@@ -145,20 +145,17 @@ duet_status tell_devices(duet_device_fn each, void* user, error_text&) {
     const std::vector<gpu_found> gpus = list_gpus();
     const os_machine machine = os_describe();
     const std::string n_cores = std::to_string(os_physical_cores()) + " cores";
+    const bool uses_gpu = std::ranges::any_of(gpus, &gpu_found::is_default);
     auto cpu = sized<duet_device_info>();
     cpu.id = "cpu";
     cpu.name = machine.cpu_name.empty() ? "CPU" : machine.cpu_name.c_str();
     cpu.chip = find_cpu_kernels("auto")->name;
     cpu.driver = n_cores.c_str();
-    cpu.why = "";
+    cpu.why = uses_gpu ? "a GPU is used" : "";
     cpu.memory_bytes = machine.memory_bytes;
     cpu.free_bytes = machine.free_bytes;
-    cpu.is_usable = cpu.is_default = 1;
-    for (const gpu_found& g : gpus)
-        if (g.is_default) {
-            cpu.is_default = 0;
-            cpu.why = "a GPU is used";
-        }
+    cpu.is_usable = 1;
+    cpu.is_default = !uses_gpu;
     each(user, &cpu);
     for (const gpu_found& g : gpus) {
         duet_device_info d{sizeof d,      g.is_usable,         g.is_default,     g.info.is_integrated,

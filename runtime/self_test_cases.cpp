@@ -415,13 +415,9 @@ void for_each_activation_case(const std::function<void(graph_case&)>& run) {
 }  // namespace
 
 void for_each_case(const std::function<void(graph_case&)>& run) {
-    for_each_expert_case(run);
-    for_each_state_case(run);
-    for_each_format_case(run);
-    for_each_norm_case(run);
-    for_each_attention_case(run);
-    for_each_decode_case(run);
-    for_each_activation_case(run);
+    for (const auto cases : {for_each_expert_case, for_each_state_case, for_each_format_case, for_each_norm_case,
+                             for_each_attention_case, for_each_decode_case, for_each_activation_case})
+        cases(run);
 }
 
 duet_status run_case(const graph_case& c, const executor& e, const char* id, std::vector<float>* out, error_text& err) {
