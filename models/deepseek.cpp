@@ -58,23 +58,12 @@ void split_kv_b(graph_builder& g, int32_t i, int32_t n_heads, const latent_sizes
         }
         memcpy(values->data() + h * v_bytes, at, v_bytes);
     }
-    weight k = both;
-    k.name += " (keys)";
-    k.type = type_id::f32;
-    k.n_in = s.plain();
-    k.n_out = s.rank;
-    k.row_bytes = plain * sizeof(float);
-    weight& v = g.graph.weights[(size_t)*v_b];
-    v.n_out = s.d_v;
-    k.n_mats = v.n_mats = n_heads;
-    k.data = keys->data();
-    v.data = values->data();
-    k.n_bytes = keys->size();
-    v.n_bytes = values->size();
-    g.graph.made.push_back(std::move(keys));
-    g.graph.made.push_back(std::move(values));
+    g.graph.weights[(size_t)*v_b] = {both.name, both.type,      s.rank,         s.d_v,
+                                     n_heads,   values->data(), values->size(), both.row_bytes};
     *k_b = (weight_id)g.graph.weights.size();
-    g.graph.weights.push_back(std::move(k));  // From here on the reference v is invalid.
+    g.graph.weights.push_back({both.name + " (keys)", type_id::f32, s.plain(), s.rank, n_heads, keys->data(),
+                               keys->size(), plain * sizeof(float)});
+    g.graph.made.insert(g.graph.made.end(), {std::move(keys), std::move(values)});
 }
 
 void latent_attention(graph_builder& g, int32_t i, view h, view x, const latent_sizes& s,
