@@ -152,14 +152,12 @@ duet_status check_batch(duet_session& s, const duet_batch& b, full_batch* out) {
     out->want.assign(n, 0);
     out->pos.resize(n);
     if (b.seq) out->seq.assign(b.seq, b.seq + n);
+    std::vector<int32_t>& next = out->end;
+    next = s.length;
     for (size_t i = 0; i < n; i++) {
         const bool is_wanted = b.want_logits ? b.want_logits[i] != 0 : i == n - 1;
         out->want[i] = is_wanted ? kWantLogits : 0;
         out->n_logits += is_wanted;
-    }
-    std::vector<int32_t>& next = out->end;
-    next = s.length;
-    for (size_t i = 0; i < n; i++) {
         if (b.token[i] < 0 || b.token[i] >= s.model->graph.n_vocab)
             return fail(s.err, DUET_ERR_ARG, "duet_decode: token %zu: want an id in 0..%d, got %d", i,
                         s.model->graph.n_vocab - 1, b.token[i]);
